@@ -1,17 +1,61 @@
+// Command kubase is a Kubernetes API server that keeps its objects in SQLite, Postgres or etcd.
 package main
 
 import (
-	_ "github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/mattn/go-sqlite3"
-	_ "github.com/pressly/goose/v3"
-	_ "go.etcd.io/etcd/server/v3/embed"
-	_ "go.etcd.io/etcd/client/v3"
-	_ "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	_ "k8s.io/kubectl/pkg/cmd"
-	_ "k8s.io/kubernetes/pkg/controlplane"
-	_ "k8s.io/apiserver/pkg/storage/testing"
-	_ "k8s.io/apiserver/pkg/storage/etcd3"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	_ "time/tzdata" // CronJobs name time zones, and not every machine has the data
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/kubase/kubase/pkg/server"
+	"github.com/kubase/kubase/pkg/server/version"
 )
 
-func main() {}
+// kubeAPIServer is the name under which this program takes the place of the one it is named after.
+const kubeAPIServer = "kube-apiserver"
+
+func main() {
+	command := newRootCommand()
+	if filepath.Base(os.Args[0]) == kubeAPIServer {
+		command = newAPIServerCommand(kubeAPIServer, server.NewKubeAPIServerOptions())
+	}
+	command.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
+	command.SilenceErrors = true
+	command.SilenceUsage = true
+	if err := command.Execute(); err != nil {
+		printErrors(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "kubase",
+		Short:   "A Kubernetes API server on SQLite, Postgres or etcd",
+		Version: version.String(),
+	}
+	root.AddCommand(
+		newAPIServerCommand("apiserver", server.NewOptions()),
+		newVersionCommand(),
+	)
+	return root
+}
+
+// printErrors writes a line for each error. Nobody should have to search for what is wrong in a paragraph.
+func printErrors(w io.Writer, err error) {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		for _, e := range utilerrors.Flatten(several).Errors() {
+			printErrors(w, e)
+		}
+		return
+	}
+	fmt.Fprintln(w, "Error:", strings.Join(strings.Fields(err.Error()), " "))
+}

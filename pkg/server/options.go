@@ -1,0 +1,184 @@
+// Package server composes the API server: options, configuration, the chain of servers, and its run.
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/metrics"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/kubase/kubase/pkg/server/datastore"
+	_ "github.com/kubase/kubase/pkg/server/version" // must be set before upstream's options read it
+)
+
+// The values of --storage-backend.
+const (
+	backendSQLite   = "sqlite"
+	backendPostgres = "postgres"
+	backendEtcd     = storagebackend.StorageTypeETCD3
+)
+
+const defaultDataDir = ".kubase"
+
+// Options is everything a user can say: the options of kube-apiserver and a few of our own.
+type Options struct {
+	*options.ServerRunOptions
+
+	StorageBackend string
+	Datastore      datastore.Options
+	DataDir        string
+
+	// standalone is what distinguishes `kubase apiserver` from kube-apiserver: flags whose default suits a cluster
+	// that somebody set up have one that suits a server that somebody just started.
+	standalone bool
+	flags      cliflag.NamedFlagSets
+}
+
+// NewOptions returns the options of `kubase apiserver`: it listens on this machine only, lets anonymous requests see
+// nothing but health and version, and stops without waiting for open watches.
+func NewOptions() *Options {
+	o := NewKubeAPIServerOptions()
+	o.standalone = true
+	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.GenericServerRunOptions.ShutdownSendRetryAfter = true
+	return o
+}
+
+// NewKubeAPIServerOptions returns options whose flags have kube-apiserver's defaults, for whoever puts this program in its
+// place. What kube-apiserver demands and its user did not say is filled in all the same.
+func NewKubeAPIServerOptions() *Options {
+	return &Options{ServerRunOptions: options.NewServerRunOptions(), DataDir: defaultDataDir}
+}
+
+// Flags returns kube-apiserver's flags in kube-apiserver's sections, and the section "datastore".
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	o.flags = o.ServerRunOptions.Flags()
+
+	fs := o.flags.FlagSet("datastore")
+	o.Datastore.AddFlags(fs)
+	fs.StringVar(&o.DataDir, "data-dir", o.DataDir,
+		"Directory for what the server makes when its user brings none: the SQLite database, keys and certificates, and admin.kubeconfig.")
+
+	// The flag stays where users know it, but takes our backends too and keeps the answer apart from upstream's options,
+	// which know etcd3 only.
+	backend := o.flags.FlagSet("etcd").Lookup("storage-backend")
+	backend.Usage = "The storage backend for persistence. Options: 'sqlite', 'postgres', 'etcd3'. If not specified, it is 'etcd3' if --etcd-servers is, and 'sqlite' otherwise."
+	backend.Value = (*stringValue)(&o.StorageBackend)
+
+	return o.flags
+}
+
+// given reports whether the user gave one of these flags.
+func (o *Options) given(names ...string) bool {
+	for _, fs := range o.flags.FlagSets {
+		for _, name := range names {
+			if f := fs.Lookup(name); f != nil && f.Changed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// completedOptions has all that CompletedOptions promises.
+type completedOptions struct {
+	options.CompletedOptions
+
+	Datastore datastore.Options
+	// Kubeconfig is the file that lets the administrator in. It is empty if the user brought certificates that leave
+	// nothing for us to sign with.
+	Kubeconfig string
+	// ServerURL is where a client on this machine finds the server.
+	ServerURL string
+
+	storageBackend      string
+	anonymousHealthOnly bool
+	errs                []error // found on the way, reported by Validate
+}
+
+// CompletedOptions can only be made by Complete.
+type CompletedOptions struct {
+	*completedOptions
+}
+
+// Complete fills in what the user left open. It makes the keys and certificates that are missing.
+func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
+	completed := &completedOptions{anonymousHealthOnly: o.standalone && !o.given("anonymous-auth", "authentication-config")}
+	o.completeAddresses()
+	o.completeSecurity(completed.anonymousHealthOnly)
+	completed.errs = o.completeStorage()
+	kubeconfig, err := o.completeFiles()
+	if err != nil {
+		return CompletedOptions{}, fmt.Errorf("cannot use the data directory %q, choose another with --data-dir: %w", o.DataDir, err)
+	}
+	if reflect.DeepEqual(o.Metrics, metrics.NewOptions()) {
+		o.Metrics = nil // upstream logs an error for each list that nobody gave
+	}
+	upstream, err := o.ServerRunOptions.Complete(ctx)
+	if err != nil {
+		return CompletedOptions{}, err
+	}
+	completed.CompletedOptions = upstream
+	completed.Datastore = o.Datastore
+	completed.Kubeconfig = kubeconfig
+	completed.ServerURL = o.serverURL()
+	completed.storageBackend = o.StorageBackend
+	return CompletedOptions{completed}, nil
+}
+
+// Validate returns everything that is wrong with the options.
+func (o CompletedOptions) Validate() []error {
+	errs := slices.Clone(o.errs)
+	if o.usesSQL() {
+		errs = append(errs, o.Datastore.Validate()...)
+	}
+	return append(errs, o.CompletedOptions.Validate()...)
+}
+
+// usesSQL reports whether the objects are kept in a SQL database.
+func (o *completedOptions) usesSQL() bool {
+	return o.storageBackend != backendEtcd
+}
+
+// completeStorage decides the backend. Upstream's etcd options always say etcd3: with a SQL database they talk to our
+// own etcd endpoint inside this process.
+func (o *Options) completeStorage() []error {
+	if o.StorageBackend == "" {
+		o.StorageBackend = backendSQLite
+		if o.given("etcd-servers") {
+			o.StorageBackend = backendEtcd
+		}
+	}
+	o.Etcd.StorageConfig.Type = storagebackend.StorageTypeETCD3
+	if o.StorageBackend == backendEtcd {
+		return nil
+	}
+	o.Datastore.Backend = o.StorageBackend
+	o.Datastore.DataDir = o.DataDir
+	o.Etcd.StorageConfig.Transport.ServerList = []string{datastoreEndpoint}
+
+	var errs []error
+	if backends := []string{backendSQLite, backendPostgres, backendEtcd}; !slices.Contains(backends, o.StorageBackend) {
+		errs = append(errs, fmt.Errorf("--storage-backend %q is unknown, it can be %s", o.StorageBackend, strings.Join(backends, ", ")))
+	}
+	for _, name := range []string{"etcd-servers", "etcd-servers-overrides", "etcd-cafile", "etcd-certfile", "etcd-keyfile"} {
+		if o.given(name) {
+			errs = append(errs, fmt.Errorf("--%s is for --storage-backend=%s, not for %s", name, backendEtcd, o.StorageBackend))
+		}
+	}
+	return errs
+}
+
+// stringValue is the pflag.Value of a string.
+type stringValue string
+
+func (s *stringValue) Set(v string) error { *s = stringValue(v); return nil }
+func (s *stringValue) String() string     { return string(*s) }
+func (s *stringValue) Type() string       { return "string" }

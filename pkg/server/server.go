@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	clientset "k8s.io/client-go/kubernetes"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+
+	"github.com/kubase/kubase/pkg/registry"
+	"github.com/kubase/kubase/pkg/server/datastore"
+)
+
+// readyPoll is how often a starting server looks whether it is ready.
+const readyPoll = 100 * time.Millisecond
+
+type dialer = utilnet.DialFunc
+
+// Run serves until ctx is done, and then until the requests in flight have been answered. It calls ready once, when the
+// server first is.
+func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
+	if err := listen(ctx, o); err != nil {
+		return err
+	}
+	var store *datastore.Datastore
+	if o.usesSQL() {
+		if store, err = datastore.Open(ctx, o.Datastore); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }() // when nothing uses it any more
+	}
+	config, err := NewConfig(o, store)
+	if err != nil {
+		return err
+	}
+	chain, err := CreateServerChain(config.Complete())
+	if err != nil {
+		return err
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("cannot prepare the server: %w", err)
+	}
+	go reportReady(ctx, config.core.client, ready)
+	return prepared.Run(ctx)
+}
+
+// listen takes the port before anything else, so that a port in use is found before a database is opened.
+func listen(ctx context.Context, o CompletedOptions) error {
+	secure := o.SecureServing
+	if secure.Listener != nil || secure.PermitPortSharing || secure.PermitAddressSharing {
+		return nil // upstream knows the socket options
+	}
+	address := net.JoinHostPort(secure.BindAddress.String(), strconv.Itoa(secure.BindPort))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("cannot serve on %s, choose another address with --bind-address or --secure-port: %w", address, err)
+	}
+	secure.Listener = listener
+	return nil
+}
+
+// CreateServerChain builds the servers, the last first: each hands on what it does not know. The aggregator takes every
+// request, the core server has the built-in groups, the extension server the custom resources, and after it comes only
+// the answer that there is no such thing.
+func CreateServerChain(c CompletedConfig) (*aggregatorapiserver.APIAggregator, error) {
+	notFound := notfoundhandler.New(c.core.controlPlane.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	extensions, err := c.extensions.New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the extension server: %w", err)
+	}
+	core, err := c.core.New(extensions.GenericAPIServer)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the core server: %w", err)
+	}
+	// The aggregator registers an APIService for each group of the servers behind it, and one for each custom resource.
+	crds := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	aggregator, err := controlplaneapiserver.CreateAggregatorServer(c.aggregator, core.GenericAPIServer,
+		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		c.extensions.GenericConfig.MergedResourceConfig.ResourceEnabled(crds),
+		registry.Priorities())
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the aggregator: %w", err)
+	}
+	return aggregator, nil
+}
+
+// reportReady calls ready when the server says of itself that it is.
+func reportReady(ctx context.Context, client clientset.Interface, ready func()) {
+	err := wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+	})
+	if err == nil {
+		ready()
+	}
+}
