@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	extensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	registry "k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/util/webhook"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
@@ -19,8 +20,8 @@ type Config struct {
 }
 
 // NewConfig makes everything the servers need and runs none of it. The store is nil if the objects are kept in etcd.
-func NewConfig(o CompletedOptions, store *datastore.Datastore) (*Config, error) {
-	generic, err := newGenericConfig(o, store)
+func NewConfig(o CompletedOptions, store *datastore.Datastore, connections *etcdConnections) (*Config, error) {
+	generic, err := newGenericConfig(o, store, connections)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +42,15 @@ func NewConfig(o CompletedOptions, store *datastore.Datastore) (*Config, error) 
 		*generic.Config, upstream, generic.informers, core.serviceResolver, core.controlPlane.ProxyTransport, core.controlPlane.PeerProxy, core.initializers)
 	if err != nil {
 		return nil, fmt.Errorf("cannot configure the aggregator: %w", err)
+	}
+	for _, getter := range []*registry.RESTOptionsGetter{
+		&extensions.GenericConfig.RESTOptionsGetter,
+		&extensions.ExtraConfig.CRDRESTOptionsGetter,
+		&aggregator.GenericConfig.RESTOptionsGetter,
+	} {
+		if *getter, err = connections.share(*getter, o.Etcd); err != nil {
+			return nil, err
+		}
 	}
 	return &Config{aggregator: aggregator, core: core, extensions: extensions}, nil
 }

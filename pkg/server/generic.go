@@ -57,7 +57,7 @@ type genericConfig struct {
 
 // newGenericConfig applies the options in the one order that works: each step says what it needs of those before it.
 // The store is nil if the objects are kept in etcd.
-func newGenericConfig(o CompletedOptions, store *datastore.Datastore) (*genericConfig, error) {
+func newGenericConfig(o CompletedOptions, store *datastore.Datastore, connections *etcdConnections) (*genericConfig, error) {
 	codecs := legacyscheme.Codecs
 	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.CBORServingAndStorage) {
 		codecs = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
@@ -85,8 +85,8 @@ func newGenericConfig(o CompletedOptions, store *datastore.Datastore) (*genericC
 		{"egress selector", func(o CompletedOptions) error { return o.EgressSelector.ApplyTo(c.Config) }},
 		{"tracing", func(o CompletedOptions) error { return o.Traces.ApplyTo(c.EgressSelector, c.Config) }},
 		{"OpenAPI", c.applyOpenAPI},
-		{"storage", func(o CompletedOptions) error { return c.applyStorage(o, store) }}, // needs egress, tracing, enablement
-		{"authentication", c.applyAuthentication},                                       // needs OpenAPI and egress
+		{"storage", func(o CompletedOptions) error { return c.applyStorage(o, store, connections) }}, // needs egress, tracing, enablement
+		{"authentication", c.applyAuthentication},                                                    // needs OpenAPI and egress
 		{"authorization", c.applyAuthorization},
 		{"audit", func(o CompletedOptions) error { return o.Audit.ApplyTo(c.Config) }},
 	} {
@@ -137,7 +137,7 @@ func (c *genericConfig) applyOpenAPI(CompletedOptions) error {
 }
 
 // applyStorage makes the etcd options, which every server of the chain copies, talk to the right place.
-func (c *genericConfig) applyStorage(o CompletedOptions, store *datastore.Datastore) error {
+func (c *genericConfig) applyStorage(o CompletedOptions, store *datastore.Datastore, connections *etcdConnections) error {
 	transport := &o.Etcd.StorageConfig.Transport
 	transport.TracerProvider = c.TracerProvider
 	switch {
@@ -161,7 +161,15 @@ func (c *genericConfig) applyStorage(o CompletedOptions, store *datastore.Datast
 	}
 	storage.StorageConfig.StorageObjectCountTracker = c.StorageObjectCountTracker
 	c.storage = storage
-	return o.Etcd.ApplyWithStorageFactoryTo(storage, c.Config)
+	// Before anything else opens one of its own.
+	if _, err := connections.get(o.Etcd.StorageConfig); err != nil {
+		return err
+	}
+	if err := o.Etcd.ApplyWithStorageFactoryTo(storage, c.Config); err != nil {
+		return err
+	}
+	c.RESTOptionsGetter, err = connections.share(c.RESTOptionsGetter, o.Etcd)
+	return err
 }
 
 func (c *genericConfig) applyAuthentication(o CompletedOptions) error {

@@ -40,7 +40,9 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 		}
 		defer func() { err = errors.Join(err, store.Close()) }() // when nothing uses it any more
 	}
-	config, err := NewConfig(o, store)
+	connections := newEtcdConnections()
+	defer func() { err = errors.Join(err, connections.Close()) }()
+	config, err := NewConfig(o, store, connections)
 	if err != nil {
 		return err
 	}
