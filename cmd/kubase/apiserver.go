@@ -2,10 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -46,7 +45,7 @@ certificates, all in --data-dir, and prints how to reach it. Every flag of kube-
 			verflag.PrintAndExitIfRequested()
 			logs.InitLogs()
 			defer logs.FlushLogs()
-			return runAPIServer(cmd, o, use != kubeAPIServer)
+			return runAPIServer(cmd, o)
 		},
 	}
 	flags := o.Flags()
@@ -61,21 +60,30 @@ certificates, all in --data-dir, and prints how to reach it. Every flag of kube-
 	return cmd
 }
 
-func runAPIServer(cmd *cobra.Command, o *server.Options, forPeople bool) error {
+func runAPIServer(cmd *cobra.Command, o *server.Options) error {
+	ctx := genericapiserver.SetupSignalContext()
+	ready := func(server.CompletedOptions) {}
+	var output *logsapi.LoggingOptions // nil: where the logging flags say
+	if cmd.Name() != kubeAPIServer && !asksForLog(cmd.Flags()) {
+		c := &console{out: cmd.OutOrStdout(), log: cmd.ErrOrStderr()}
+		c.watch(ctx)
+		ready = c.ready
+		output = &logsapi.LoggingOptions{ErrorStream: c, InfoStream: c}
+	}
+
 	components := o.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := components.Set(); err != nil {
 		return fmt.Errorf("cannot set the feature gates: %w", err)
 	}
 	gates := components.FeatureGateFor(basecompatibility.DefaultKubeComponent)
-	if err := logsapi.ValidateAndApplyWithOptions(o.Logs, logOutput(cmd, forPeople), gates); err != nil {
-		return err
+	if err := logsapi.ValidateAndApplyWithOptions(o.Logs, output, gates); err != nil {
+		return fmt.Errorf("cannot set up the log: %w", err)
 	}
 	cliflag.PrintFlags(cmd.Flags())
 	klog.InfoS("Starting", "version", baseversion.Get())
 	// The server's client would log the warnings that the server itself sends it.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 
-	ctx := genericapiserver.SetupSignalContext()
 	completed, err := o.Complete(ctx)
 	if err != nil {
 		return err
@@ -87,43 +95,10 @@ func runAPIServer(cmd *cobra.Command, o *server.Options, forPeople bool) error {
 		g.AddMetrics()
 	}
 	components.AddMetrics()
-	return server.Run(ctx, completed, func() {
-		if forPeople {
-			printReady(cmd.OutOrStdout(), completed)
-		}
-	})
+	return server.Run(ctx, completed, func() { ready(completed) })
 }
 
-// printReady says what to do next.
-func printReady(w io.Writer, o server.CompletedOptions) {
-	fmt.Fprintf(w, "kubase %s is ready.\n", baseversion.Get().GitVersion)
-	fmt.Fprintf(w, "  server      %s\n", o.ServerURL)
-	if o.Kubeconfig != "" {
-		fmt.Fprintf(w, "  kubeconfig  %s\n", o.Kubeconfig)
-		fmt.Fprintf(w, "  try         kubectl --kubeconfig %s get namespaces\n", o.Kubeconfig)
-	}
-}
-
-// logOutput keeps all but errors from people who did not ask for more: they would not see what printReady says.
-// Any flag about the log means that somebody did ask.
-func logOutput(cmd *cobra.Command, forPeople bool) *logsapi.LoggingOptions {
-	for _, name := range []string{"v", "vmodule", "logging-format", "log-json-split-stream", "log-text-split-stream"} {
-		if cmd.Flags().Changed(name) {
-			forPeople = false
-		}
-	}
-	if !forPeople {
-		return nil
-	}
-	return &logsapi.LoggingOptions{ErrorStream: onlyErrors{os.Stderr}, InfoStream: io.Discard}
-}
-
-// onlyErrors drops messages of info and warning. The text format writes a message with one call, its severity first.
-type onlyErrors struct{ io.Writer }
-
-func (w onlyErrors) Write(message []byte) (int, error) {
-	if len(message) > 0 && (message[0] == 'I' || message[0] == 'W') {
-		return len(message), nil
-	}
-	return w.Writer.Write(message)
+// asksForLog reports whether the user gave a flag that says how much or how to log.
+func asksForLog(fs *pflag.FlagSet) bool {
+	return fs.Changed("v") || fs.Changed("vmodule") || fs.Changed("logging-format")
 }

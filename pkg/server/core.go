@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
-	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/proxy"
 	clientset "k8s.io/client-go/kubernetes"
@@ -201,7 +199,7 @@ func (c completedCoreConfig) newEndpointReconciler() (reconcilers.EndpointReconc
 	adapter := reconcilers.NewEndpointsAdapter(c.client.CoreV1(), c.client.DiscoveryV1())
 	switch kind := reconcilers.Type(c.options.EndpointReconcilerType); kind {
 	case reconcilers.NoneEndpointReconcilerType:
-		return noEndpoints{reconcilers.NewNoneEndpointReconciler()}, nil
+		return reconcilers.NewNoneEndpointReconciler(), nil
 	case reconcilers.MasterCountReconcilerType:
 		return reconcilers.NewMasterCountEndpointReconciler(c.options.MasterCount, adapter), nil
 	case reconcilers.LeaseEndpointReconcilerType, "":
@@ -217,16 +215,6 @@ func (c completedCoreConfig) newEndpointReconciler() (reconcilers.EndpointReconc
 	default:
 		return nil, fmt.Errorf("--endpoint-reconciler-type %q is unknown, it can be one of %v", kind, reconcilers.AllTypes.Names())
 	}
-}
-
-// noEndpoints publishes nothing, and finds nothing that an earlier run left behind. Upstream's own claims to have removed
-// something, which its caller reports as an unclean exit.
-type noEndpoints struct {
-	reconcilers.EndpointReconciler
-}
-
-func (noEndpoints) RemoveEndpoints(service string, _ net.IP, _ []corev1.EndpointPort) error {
-	return storage.NewKeyNotFoundError(service, 0)
 }
 
 // addServiceCIDR publishes the service range as an object. Until it exists no service gets an address, so the server is

@@ -5,13 +5,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/metrics"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"github.com/kubase/kubase/pkg/server/datastore"
@@ -42,12 +41,13 @@ type Options struct {
 }
 
 // NewOptions returns the options of `kubase apiserver`: it listens on this machine only, lets anonymous requests see
-// nothing but health and version, and stops without waiting for open watches.
+// nothing but health and version, and ends open watches when it stops instead of waiting a minute for them.
 func NewOptions() *Options {
 	o := NewKubeAPIServerOptions()
 	o.standalone = true
 	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.GenericServerRunOptions.ShutdownSendRetryAfter = true
+	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = 2 * time.Second
 	return o
 }
 
@@ -117,9 +117,6 @@ func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 	kubeconfig, err := o.completeFiles()
 	if err != nil {
 		return CompletedOptions{}, fmt.Errorf("cannot use the data directory %q, choose another with --data-dir: %w", o.DataDir, err)
-	}
-	if reflect.DeepEqual(o.Metrics, metrics.NewOptions()) {
-		o.Metrics = nil // upstream logs an error for each list that nobody gave
 	}
 	upstream, err := o.ServerRunOptions.Complete(ctx)
 	if err != nil {

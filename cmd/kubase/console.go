@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	baseversion "k8s.io/component-base/version"
+
+	"github.com/kubase/kubase/pkg/server"
+)
+
+// slowStart is when a person who waits for the server deserves a word.
+const slowStart = 15 * time.Second
+
+// console is what a person sees who starts the server by hand and asks for no log: where the server is when it is ready,
+// and the errors it logs from then on until it stops. A server that starts or stops logs errors that are none, and what
+// keeps it from starting is what the program ends with.
+type console struct {
+	out     io.Writer
+	log     io.Writer
+	serving atomic.Bool
+}
+
+// watch says so if the server is not ready after a while.
+func (c *console) watch(ctx context.Context) {
+	context.AfterFunc(ctx, func() { c.serving.Store(false) })
+	timer := time.AfterFunc(slowStart, func() {
+		if !c.serving.Load() && ctx.Err() == nil {
+			fmt.Fprintln(c.log, "The server is not ready yet. With -v=1 it says what it does.")
+		}
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
+}
+
+// ready says what to do next.
+func (c *console) ready(o server.CompletedOptions) {
+	c.serving.Store(true)
+	fmt.Fprintf(c.out, "kubase %s is ready.\n  server      %s\n", baseversion.Get().GitVersion, o.ServerURL)
+	if o.Kubeconfig != "" {
+		fmt.Fprintf(c.out, "  kubeconfig  %s\n", o.Kubeconfig)
+		fmt.Fprintf(c.out, "  try         kubectl --kubeconfig %s get namespaces\n", o.Kubeconfig)
+	}
+}
+
+// Write takes a message of the log. The text format writes each with one call, its severity first.
+func (c *console) Write(message []byte) (int, error) {
+	if c.serving.Load() && len(message) > 0 && message[0] == 'E' {
+		return c.log.Write(message)
+	}
+	return len(message), nil
+}
