@@ -1,0 +1,211 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// hub hands the events of committed Txns to watchers. Events come from the committer's memory; events of other processes on
+// the same database, and those that a failure hid, are read from history.
+type hub struct {
+	store *Store
+
+	// feeding is held while events are published, so that they are published once and in order. It is taken before mu.
+	feeding sync.Mutex
+
+	// mu guards everything below and all fields of watchers and watch streams.
+	mu sync.Mutex
+	// published: every event up to this revision is in the ring's past and was given to the synced watchers.
+	published Revision
+	ring      ring
+	synced    watcherIndex
+	// wanting are the streams that could not report progress yet and are to be woken by the next publication.
+	wanting map[*WatchStream]struct{}
+
+	// observed is the newest revision that a reader has seen. In a shared database it may be ahead of published.
+	observed atomic.Int64
+	kick     chan struct{}
+}
+
+func newHub(s *Store, published Revision) *hub {
+	h := &hub{
+		store: s, published: published, ring: ring{first: published + 1, maxBytes: s.opts.RingBytes},
+		synced: newWatcherIndex(), wanting: map[*WatchStream]struct{}{}, kick: make(chan struct{}, 1),
+	}
+	h.observed.Store(int64(published))
+	return h
+}
+
+// observe notes that a reader has seen a revision.
+func (h *hub) observe(revision Revision) {
+	for {
+		seen := h.observed.Load()
+		if int64(revision) <= seen {
+			return
+		}
+		if h.observed.CompareAndSwap(seen, int64(revision)) {
+			break
+		}
+	}
+	if h.store.engine.Shared() {
+		h.refresh()
+	}
+}
+
+// refresh makes the refresh loop look for events of other processes.
+func (h *hub) refresh() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// committed publishes the events of a batch of ours that began at a revision.
+func (h *hub) committed(began Revision, events []*Event) {
+	h.feeding.Lock()
+	defer h.feeding.Unlock()
+	if h.reached() < began {
+		// Another process wrote before us, or an earlier batch of ours turned out to be committed after all.
+		if err := h.publishHistory(h.store.ctx, began); err != nil {
+			h.refresh()
+			return
+		}
+	}
+	h.publish(events, 0)
+}
+
+// publishHistory reads and publishes events until the given revision, or as far as there are, is reached.
+// The caller holds feeding.
+func (h *hub) publishHistory(ctx context.Context, until Revision) error {
+	for more := true; more && h.reached() < until; {
+		page, err := h.store.history(ctx, KeyRange{Key: fromKey, End: fromKey}, h.reached()+1)
+		if compacted, ok := asCompacted(err); ok {
+			h.skip(compacted)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		h.publish(page.events, page.reached)
+		more = page.more
+	}
+	return nil
+}
+
+// skip jumps over history that is gone. Watchers that were synced become unsynced and learn of the compaction themselves.
+func (h *hub) skip(compacted Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.synced.all() {
+		h.unsync(w)
+		w.next = max(w.next, h.published+1)
+		w.queue = nil
+		w.stream.enqueue(w)
+	}
+	h.published = compacted - 1
+	h.ring.reset(compacted)
+}
+
+func (h *hub) reached() Revision {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.published
+}
+
+// publish gives events, whole revisions in order, to the watchers; those published before are skipped. All revisions up to
+// reached count as published afterwards. The caller holds feeding.
+func (h *hub) publish(events []*Event, reached Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.published
+	for _, e := range events {
+		if e.KV.ModRevision <= before {
+			continue
+		}
+		h.published = e.KV.ModRevision
+		h.ring.add(e)
+		h.synced.match(e.KV.Key, func(w *Watcher) { h.give(w, e) })
+	}
+	h.published = max(h.published, reached)
+	for ws := range h.wanting {
+		for w := range ws.watchers {
+			if w.progress != 0 {
+				ws.enqueue(w)
+			}
+		}
+		ws.wake()
+	}
+	clear(h.wanting)
+}
+
+// give queues an event for a synced watcher; a watcher whose queue is too long or too old goes back to history.
+func (h *hub) give(w *Watcher, e *Event) {
+	if e.KV.ModRevision < w.next || !w.wants(e) {
+		return
+	}
+	if len(w.queue) >= maxQueuedEvents || len(w.queue) > 0 && w.queue[0].KV.ModRevision < h.ring.first {
+		w.next = w.queue[0].KV.ModRevision
+		w.queue = nil
+		h.unsync(w)
+		w.stream.enqueue(w)
+		return
+	}
+	w.queue = append(w.queue, e)
+	if len(w.queue) == 1 {
+		w.stream.enqueue(w)
+	}
+}
+
+// replay syncs a watcher from the ring, if the ring reaches back to where the watcher stands.
+func (h *hub) replay(w *Watcher) bool {
+	if w.next < h.ring.first {
+		return false
+	}
+	for _, e := range h.ring.from(w.next) {
+		if w.Contains(e.KV.Key) && w.wants(e) {
+			w.queue = append(w.queue, e)
+		}
+	}
+	w.next = h.published + 1
+	h.sync(w)
+	return true
+}
+
+func (h *hub) sync(w *Watcher) {
+	w.synced = true
+	h.synced.add(w)
+}
+
+func (h *hub) unsync(w *Watcher) {
+	w.synced = false
+	h.synced.remove(w)
+}
+
+// refreshLoop publishes what other processes wrote, and what a failure kept the committer from publishing.
+func (h *hub) refreshLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.kick:
+		}
+		h.feeding.Lock()
+		err := h.publishHistory(ctx, math.MaxInt64)
+		h.feeding.Unlock()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			h.store.pause(ctx)
+			h.refresh()
+		}
+	}
+}
+
+func asCompacted(err error) (Revision, bool) {
+	var compacted *CompactedError
+	if errors.As(err, &compacted) {
+		return compacted.CompactRevision, true
+	}
+	return 0, false
+}

@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+)
+
+// DeleteHistory implements sqlstore.Engine. The lock on the one row of compaction makes servers take turns; writers do not wait for
+// it.
+func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err error) {
+	var meta sqlstore.Meta
+	var reached sqlstore.Revision
+	if err := e.read(ctx, func(b *pgx.Batch) {
+		queueMeta(b, selectMeta, &meta)
+		b.Queue(selectReached).QueryRow(func(row pgx.Row) error { return row.Scan(&reached) })
+	}); err != nil {
+		return false, err
+	}
+	if reached >= meta.CompactRevision {
+		return true, nil
+	}
+	compact := meta.CompactRevision
+	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, lockReached).Scan(&reached); err != nil {
+			return err
+		}
+		through := compact
+		switch err := tx.QueryRow(ctx, selectSliceEnd, reached, compact, limit).Scan(&through); {
+		case errors.Is(err, pgx.ErrNoRows): // the rest is less than a slice
+		case err != nil:
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(deleteReplaced, reached, through)
+		// A tombstone at the compact revision stays for those who watch from there, and goes with the next compaction.
+		b.Queue(deleteTombstones, reached, through, compact)
+		b.Queue(updateReached, max(reached, through))
+		done = through >= compact
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return done && err == nil, wrap(err)
+}

@@ -1,0 +1,206 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+)
+
+// read sends statements as one read transaction, one snapshot (I4), in one round trip.
+func (e *Engine) read(ctx context.Context, queue func(*pgx.Batch)) error {
+	b := &pgx.Batch{}
+	b.Queue(beginRead)
+	queue(b)
+	b.Queue(commit)
+	return wrap(e.pool.SendBatch(ctx, b).Close())
+}
+
+func queueMeta(b *pgx.Batch, statement string, meta *sqlstore.Meta) {
+	b.Queue(statement).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&meta.ClusterID, &meta.CurrentRevision, &meta.CompactRevision)
+	})
+}
+
+func scanRow(rows pgx.Rows) (r sqlstore.Row, err error) {
+	err = rows.Scan(&r.Key, &r.ModRevision, &r.Sub, &r.CreateRevision, &r.Version, &r.Lease, &r.Value)
+	return r, err
+}
+
+// appendRows makes a callback that reads rows; the batch checks rows.Err after it.
+func appendRows(dst *[]sqlstore.Row) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			r, err := scanRow(rows)
+			if err != nil {
+				return err
+			}
+			*dst = append(*dst, r)
+		}
+		return nil
+	}
+}
+
+// Range implements sqlstore.Engine.
+func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
+	err = e.read(ctx, func(b *pgx.Batch) {
+		queueMeta(b, selectMeta, &rows.Meta)
+		queueRange(b, q, &rows)
+	})
+	return rows, err
+}
+
+func queueRange(b *pgx.Batch, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) {
+	bounds := []any{blob(q.Start)}
+	if q.End != nil {
+		bounds = append(bounds, q.End)
+	}
+	if q.Revision > 0 {
+		bounds = append(bounds, q.Revision)
+	}
+	if q.Fields != sqlstore.NoFields {
+		b.Queue(rangeStatement(q), append(bounds[:len(bounds):len(bounds)], limit(q.Limit))...).Query(appendRows(&rows.Rows))
+	}
+	if q.Count {
+		b.Queue(countStatement(q), bounds...).QueryRow(func(row pgx.Row) error { return row.Scan(&rows.Count) })
+	}
+}
+
+func limit(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func rangeStatement(q sqlstore.RangeQuery) string {
+	i := 0
+	if q.Fields == sqlstore.KeyFields {
+		i |= 4
+	}
+	if q.Revision > 0 {
+		i |= 2
+	}
+	if q.End == nil {
+		i |= 1
+	}
+	return [8]string{
+		rangeValues, rangeValuesFrom, rangeValuesAt, rangeValuesAtFrom,
+		rangeKeys, rangeKeysFrom, rangeKeysAt, rangeKeysAtFrom,
+	}[i]
+}
+
+func countStatement(q sqlstore.RangeQuery) string {
+	switch {
+	case q.Revision > 0 && q.End == nil:
+		return countKeysAtFrom
+	case q.Revision > 0:
+		return countKeysAt
+	case q.End == nil:
+		return countKeysFrom
+	default:
+		return countKeys
+	}
+}
+
+// Events implements sqlstore.Engine.
+func (e *Engine) Events(ctx context.Context, q sqlstore.EventsQuery) (rows sqlstore.EventRows, err error) {
+	statement, args := selectEventsFrom, []any{blob(q.Start)}
+	if q.End != nil {
+		statement, args = selectEvents, append(args, q.End)
+	}
+	through := q.Through
+	if through == 0 {
+		through = 1<<63 - 1
+	}
+	n := int64(q.Limit)
+	if n > 0 {
+		n++ // one more tells whether there are more
+	}
+	err = e.read(ctx, func(b *pgx.Batch) {
+		queueMeta(b, selectMeta, &rows.Meta)
+		b.Queue(statement, append(args, q.From, through, limit(n))...).Query(func(r pgx.Rows) error {
+			return scanEvents(r, q, &rows)
+		})
+	})
+	return rows, err
+}
+
+func scanEvents(r pgx.Rows, q sqlstore.EventsQuery, rows *sqlstore.EventRows) error {
+	bytes := 0
+	for r.Next() {
+		if q.Limit > 0 && len(rows.Events) == q.Limit || q.LimitBytes > 0 && bytes >= q.LimitBytes {
+			rows.More = true
+			return nil
+		}
+		event := &sqlstore.Event{}
+		kv := &event.KV
+		var sub int64
+		var prev struct {
+			mod, create *sqlstore.Revision
+			sub         *int64
+			version     *int64
+			lease       *sqlstore.LeaseID
+			value       []byte
+		}
+		if err := r.Scan(&kv.Key, &kv.ModRevision, &sub, &kv.CreateRevision, &kv.Version, &kv.Lease, &kv.Value,
+			&prev.mod, &prev.sub, &prev.create, &prev.version, &prev.lease, &prev.value); err != nil {
+			return err
+		}
+		if kv.Version == 0 {
+			event.Type = sqlstore.EventDelete
+			kv.Value = nil
+		}
+		if prev.mod != nil {
+			event.Prev = &sqlstore.KeyValue{
+				Key: kv.Key, Value: prev.value, ModRevision: *prev.mod, CreateRevision: *prev.create,
+				Version: *prev.version, Lease: *prev.lease,
+			}
+		}
+		bytes += len(kv.Key) + len(kv.Value) + len(prev.value)
+		rows.Events = append(rows.Events, event)
+	}
+	return nil
+}
+
+// Leases implements sqlstore.Engine.
+func (e *Engine) Leases(ctx context.Context) ([]sqlstore.Lease, error) {
+	rows, err := e.pool.Query(ctx, selectLeases)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	leases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l sqlstore.Lease, err error) {
+		return l, row.Scan(&l.ID, &l.TTL, &l.Keepalives)
+	})
+	return leases, wrap(err)
+}
+
+// LeaseKeys implements sqlstore.Engine.
+func (e *Engine) LeaseKeys(ctx context.Context, id sqlstore.LeaseID) ([][]byte, error) {
+	rows, err := e.pool.Query(ctx, selectLeaseKeys, id)
+	return collectKeys(rows, err)
+}
+
+func collectKeys(rows pgx.Rows, err error) ([][]byte, error) {
+	if err != nil {
+		return nil, wrap(err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	return keys, wrap(err)
+}
+
+// Size implements sqlstore.Engine. Postgres reuses the space of deleted rows but does not say cheaply how much there is, so all of
+// it counts as in use.
+func (e *Engine) Size(ctx context.Context) (total, inUse int64, err error) {
+	err = e.pool.QueryRow(ctx, selectSize).Scan(&total)
+	return total, total, wrap(err)
+}
+
+// blob makes sure that an empty key or value is empty and not NULL.
+func blob(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

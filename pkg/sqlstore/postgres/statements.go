@@ -1,0 +1,153 @@
+package postgres
+
+// Every statement of this engine. A range is [$1, $2); the variants named From have no upper end. The variants named At read the
+// state at a revision: a key's version there is its live one if that is not newer, else the one that the key's only later change
+// that replaced a version not newer points to. A limit of NULL is no limit.
+const (
+	// Reads see one snapshot however many statements they send.
+	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`
+	// Each statement of the write transaction sees what was committed before it, once it has the lock on meta.
+	beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	// A server that is cut off in the middle of a batch must not keep the lock on meta: these end its transaction.
+	limitWrite = `
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $1, true),
+       set_config('idle_in_transaction_session_timeout', $1, true)`
+	commit   = `COMMIT`
+	rollback = `ROLLBACK`
+
+	selectMeta = `SELECT cluster_id, current_revision, compact_revision FROM meta`
+	lockMeta   = `SELECT cluster_id, current_revision, compact_revision FROM meta FOR UPDATE`
+
+	selectKeys = `
+SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
+WHERE k.key = ANY ($1::bytea[])`
+
+	rangeValues = `
+SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
+WHERE k.key >= $1 AND k.key < $2 ORDER BY k.key LIMIT $3`
+	rangeValuesFrom = `
+SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
+WHERE k.key >= $1 ORDER BY k.key LIMIT $2`
+
+	rangeKeys = `
+SELECT key, mod_revision, sub, create_revision, version, lease, NULL::bytea
+FROM keys WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3`
+	rangeKeysFrom = `
+SELECT key, mod_revision, sub, create_revision, version, lease, NULL::bytea
+FROM keys WHERE key >= $1 ORDER BY key LIMIT $2`
+
+	countKeys     = `SELECT count(*) FROM keys WHERE key >= $1 AND key < $2`
+	countKeysFrom = `SELECT count(*) FROM keys WHERE key >= $1`
+
+	rangeValuesAt = `
+(SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+ FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
+ WHERE k.key >= $1 AND k.key < $2 AND k.mod_revision <= $3 ORDER BY k.key LIMIT $4)
+UNION ALL
+(SELECT n.key, p.mod_revision, p.sub, p.create_revision, p.version, p.lease, p.value
+ FROM revisions n JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+ WHERE n.key >= $1 AND n.key < $2 AND n.mod_revision > $3 AND n.previous_revision BETWEEN 1 AND $3 ORDER BY n.key LIMIT $4)
+ORDER BY 1 LIMIT $4`
+	rangeValuesAtFrom = `
+(SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+ FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
+ WHERE k.key >= $1 AND k.mod_revision <= $2 ORDER BY k.key LIMIT $3)
+UNION ALL
+(SELECT n.key, p.mod_revision, p.sub, p.create_revision, p.version, p.lease, p.value
+ FROM revisions n JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+ WHERE n.key >= $1 AND n.mod_revision > $2 AND n.previous_revision BETWEEN 1 AND $2 ORDER BY n.key LIMIT $3)
+ORDER BY 1 LIMIT $3`
+
+	rangeKeysAt = `
+(SELECT key, mod_revision, sub, create_revision, version, lease, NULL::bytea
+ FROM keys WHERE key >= $1 AND key < $2 AND mod_revision <= $3 ORDER BY key LIMIT $4)
+UNION ALL
+(SELECT n.key, p.mod_revision, p.sub, p.create_revision, p.version, p.lease, NULL::bytea
+ FROM revisions n JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+ WHERE n.key >= $1 AND n.key < $2 AND n.mod_revision > $3 AND n.previous_revision BETWEEN 1 AND $3 ORDER BY n.key LIMIT $4)
+ORDER BY 1 LIMIT $4`
+	rangeKeysAtFrom = `
+(SELECT key, mod_revision, sub, create_revision, version, lease, NULL::bytea
+ FROM keys WHERE key >= $1 AND mod_revision <= $2 ORDER BY key LIMIT $3)
+UNION ALL
+(SELECT n.key, p.mod_revision, p.sub, p.create_revision, p.version, p.lease, NULL::bytea
+ FROM revisions n JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+ WHERE n.key >= $1 AND n.mod_revision > $2 AND n.previous_revision BETWEEN 1 AND $2 ORDER BY n.key LIMIT $3)
+ORDER BY 1 LIMIT $3`
+
+	countKeysAt = `
+SELECT (SELECT count(*) FROM keys WHERE key >= $1 AND key < $2 AND mod_revision <= $3)
+     + (SELECT count(*) FROM revisions
+        WHERE key >= $1 AND key < $2 AND mod_revision > $3 AND previous_revision BETWEEN 1 AND $3)`
+	countKeysAtFrom = `
+SELECT (SELECT count(*) FROM keys WHERE key >= $1 AND mod_revision <= $2)
+     + (SELECT count(*) FROM revisions
+        WHERE key >= $1 AND mod_revision > $2 AND previous_revision BETWEEN 1 AND $2)`
+
+	selectEvents = `
+SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version, n.lease, n.value,
+       p.mod_revision, p.sub, p.create_revision, p.version, p.lease, p.value
+FROM revisions n LEFT JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+WHERE n.mod_revision >= $3 AND n.mod_revision <= $4 AND n.key >= $1 AND n.key < $2
+ORDER BY n.mod_revision, n.sub LIMIT $5`
+	selectEventsFrom = `
+SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version, n.lease, n.value,
+       p.mod_revision, p.sub, p.create_revision, p.version, p.lease, p.value
+FROM revisions n LEFT JOIN revisions p ON p.mod_revision = n.previous_revision AND p.sub = n.previous_sub
+WHERE n.mod_revision >= $2 AND n.mod_revision <= $3 AND n.key >= $1
+ORDER BY n.mod_revision, n.sub LIMIT $4`
+
+	insertRevisions = `
+INSERT INTO revisions (mod_revision, sub, key, value, create_revision, version, lease, previous_revision, previous_sub)
+SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
+                     $8::bigint[], $9::integer[])`
+	upsertKeys = `
+INSERT INTO keys (key, mod_revision, sub, create_revision, version, lease)
+SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[])
+ON CONFLICT (key) DO UPDATE
+SET mod_revision = excluded.mod_revision, sub = excluded.sub, create_revision = excluded.create_revision,
+    version = excluded.version, lease = excluded.lease`
+	deleteKeys = `DELETE FROM keys WHERE key = ANY ($1::bytea[])`
+	updateMeta = `UPDATE meta SET current_revision = $1, compact_revision = $2`
+
+	upsertServer = `
+INSERT INTO servers (id, last_batch) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET last_batch = excluded.last_batch, updated_at = now()`
+	selectServer = `SELECT last_batch FROM servers WHERE id = $1`
+	// A process that lives writes its row with each batch; one that has not for a day needs no outcome any more.
+	deleteOldServers = `DELETE FROM servers WHERE updated_at < now() - interval '1 day'`
+
+	// The channel is named after the schema, so that stores in one database do not wake each other.
+	notify = `SELECT pg_notify('kubase.' || current_schema(), '')`
+	listen = `DO $$ BEGIN EXECUTE format('LISTEN %I', 'kubase.' || current_schema()); END $$`
+
+	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = $1`
+	selectLeases = `SELECT id, ttl, keepalives FROM leases`
+	upsertLease  = `
+INSERT INTO leases (id, ttl, keepalives) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepalives`
+	deleteLease     = `DELETE FROM leases WHERE id = $1`
+	selectLeaseKeys = `SELECT key FROM keys WHERE lease = $1 AND lease <> 0 ORDER BY key`
+
+	selectReached = `SELECT reached FROM compaction`
+	lockReached   = `SELECT reached FROM compaction FOR UPDATE`
+	// The revision of the last row of a slice of $3 rows.
+	selectSliceEnd = `
+SELECT mod_revision FROM revisions WHERE mod_revision > $1 AND mod_revision <= $2
+ORDER BY mod_revision, sub LIMIT 1 OFFSET $3::bigint - 1`
+	deleteReplaced = `
+DELETE FROM revisions USING revisions n
+WHERE n.mod_revision > $1 AND n.mod_revision <= $2 AND n.previous_revision > 0
+  AND revisions.mod_revision = n.previous_revision AND revisions.sub = n.previous_sub`
+	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
+	updateReached    = `UPDATE compaction SET reached = $1`
+
+	selectSize = `
+SELECT sum(pg_total_relation_size(c.oid))::bigint
+FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
+  AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers')`
+	selectSchemaVersion = `SELECT max(version_id) FROM schema_migrations WHERE is_applied`
+)

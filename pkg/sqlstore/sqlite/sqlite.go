@@ -1,0 +1,156 @@
+// Package sqlite keeps the store in one SQLite file: every statement and pragma of the SQLite engine is here.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/kubase/kubase/migrations"
+)
+
+// Options tunes the engine. The zero value is good.
+type Options struct {
+	// AllowNetworkFilesystem opens a file that does not lie on a local disk, where locks and fsync may not be what SQLite
+	// takes them for.
+	AllowNetworkFilesystem bool
+	// Logger gets what has no caller to go to. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Engine is the SQLite engine: one writer connection and some readers, in WAL mode.
+type Engine struct {
+	log     *slog.Logger
+	lock    *os.File
+	writer  chan *conn // holds the one writer when it is free
+	readers chan *conn // holds the readers that are free
+	all     []*conn
+}
+
+// Every commit is on disk before it is acknowledged (I9).
+var writerPragmas = []string{
+	"PRAGMA busy_timeout = 5000",
+	"PRAGMA journal_mode = WAL",
+	"PRAGMA synchronous = FULL",
+	"PRAGMA journal_size_limit = 67108864",
+	"PRAGMA cache_size = -16384",
+}
+
+var readerPragmas = []string{
+	"PRAGMA busy_timeout = 5000",
+	"PRAGMA query_only = ON",
+	"PRAGMA cache_size = -8192",
+}
+
+// Open opens or creates the database file, takes it for this process alone and migrates it.
+func Open(ctx context.Context, path string, o Options) (*Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if !o.AllowNetworkFilesystem {
+		if err := refuseNetworkFilesystem(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := lockFile(path + "-lock")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{log: o.Logger, lock: lock}
+	if err := e.open(ctx, path); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *Engine) open(ctx context.Context, path string) error {
+	// The file is created here, for its owner only; the WAL and its index take over its permissions.
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the database: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	_, err = os.Stat(path + "-wal")
+	unclean := err == nil // a clean end removes the WAL
+	dsn := (&url.URL{Scheme: "file", Path: path}).String()
+	if err := migrate(ctx, dsn); err != nil {
+		return fmt.Errorf("database %s: %w", path, err)
+	}
+	w, err := open(dsn, writerPragmas)
+	if err != nil {
+		return fmt.Errorf("opening the database: %w", err)
+	}
+	e.all = append(e.all, w)
+	if unclean {
+		if err := w.quickCheck(ctx); err != nil {
+			return fmt.Errorf("database %s: %w", path, err)
+		}
+	}
+	e.writer = make(chan *conn, 1)
+	e.writer <- w
+	readers := max(4, 2*runtime.GOMAXPROCS(0))
+	e.readers = make(chan *conn, readers)
+	for range readers {
+		r, err := open(dsn, readerPragmas)
+		if err != nil {
+			return fmt.Errorf("opening the database: %w", err)
+		}
+		e.all = append(e.all, r)
+		e.readers <- r
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, dsn string) error {
+	// auto_vacuum can only be chosen before the first table is made.
+	db, err := sql.Open("sqlite3", dsn+"?_auto_vacuum=incremental&_journal_mode=WAL&_synchronous=FULL")
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	return errors.Join(migrations.Up(ctx, migrations.SQLite, db), db.Close())
+}
+
+// quickCheck looks for damage that a crash of the machine may have left.
+func (c *conn) quickCheck(ctx context.Context) error {
+	return c.query(ctx, "PRAGMA quick_check(1)", func(row []driver.Value) error {
+		if text, _ := row[0].(string); text != "ok" {
+			return fmt.Errorf("the file is damaged (%s): restore it from a snapshot", text)
+		}
+		return nil
+	})
+}
+
+// Name implements sqlstore.Engine.
+func (e *Engine) Name() string { return "sqlite" }
+
+// Shared implements sqlstore.Engine: the lock file keeps other processes out.
+func (e *Engine) Shared() bool { return false }
+
+// Listen implements sqlstore.Engine: there is nobody to listen to.
+func (e *Engine) Listen(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Close implements sqlstore.Engine. The last connection to close checkpoints the WAL and removes it.
+func (e *Engine) Close() error {
+	var errs []error
+	for i := len(e.all) - 1; i >= 0; i-- {
+		errs = append(errs, e.all[i].close())
+	}
+	return errors.Join(append(errs, e.lock.Close())...)
+}

@@ -1,0 +1,208 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+)
+
+// writeTx is a transaction on the writer connection.
+type writeTx struct {
+	e    *Engine
+	c    *conn
+	meta sqlstore.Meta
+	done bool
+}
+
+// Begin implements sqlstore.Engine.
+func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []sqlstore.Row, error) {
+	c, err := e.acquireWriter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx := &writeTx{e: e, c: c}
+	if err := c.query(ctx, selectMeta, scanMeta(&tx.meta)); err != nil {
+		tx.Rollback()
+		return nil, nil, err
+	}
+	rows, err := tx.Get(ctx, keys)
+	if err != nil {
+		tx.Rollback()
+		return nil, nil, err
+	}
+	return tx, rows, nil
+}
+
+func (e *Engine) acquireWriter(ctx context.Context) (*conn, error) {
+	var c *conn
+	select {
+	case c = <-e.writer:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if _, err := c.exec(ctx, beginImmediate); err != nil {
+		e.writer <- c
+		return nil, err
+	}
+	return c, nil
+}
+
+func (t *writeTx) Meta() sqlstore.Meta { return t.meta }
+
+func (t *writeTx) Get(ctx context.Context, keys [][]byte) (rows []sqlstore.Row, err error) {
+	for _, key := range keys {
+		if err := t.c.query(ctx, selectKey, appendRow(&rows), key); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func (t *writeTx) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
+	rows.Meta = t.meta
+	return rows, t.c.rangeRows(ctx, q, &rows)
+}
+
+func (t *writeTx) Lease(ctx context.Context, id sqlstore.LeaseID) (l sqlstore.Lease, err error) {
+	found := false
+	err = t.c.query(ctx, selectLease, func(row []driver.Value) error {
+		l, found = lease(row), true
+		return nil
+	}, int64(id))
+	if err == nil && !found {
+		err = sqlstore.ErrLeaseNotFound
+	}
+	return l, err
+}
+
+func (t *writeTx) LeaseKeys(ctx context.Context, id sqlstore.LeaseID) ([][]byte, error) {
+	return t.c.leaseKeys(ctx, id)
+}
+
+func (t *writeTx) PutLease(ctx context.Context, l sqlstore.Lease) error {
+	_, err := t.c.exec(ctx, upsertLease, int64(l.ID), l.TTL, l.Keepalives)
+	return err
+}
+
+func (t *writeTx) DeleteLease(ctx context.Context, id sqlstore.LeaseID) error {
+	_, err := t.c.exec(ctx, deleteLease, int64(id))
+	return err
+}
+
+func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
+	last := make(map[string]int, len(changes)) // only a key's last change matters to its live row
+	for i := range changes {
+		last[string(changes[i].Key)] = i
+	}
+	for i := range changes {
+		c := &changes[i]
+		place := id(c.ModRevision, c.Sub)
+		if _, err := t.c.exec(ctx, insertRevision, place, c.Key, c.Value, int64(c.CreateRevision), c.Version, int64(c.Lease),
+			id(c.PrevRevision, c.PrevSub)); err != nil {
+			return err
+		}
+		if last[string(c.Key)] != i {
+			continue
+		}
+		var err error
+		if c.Version == 0 {
+			_, err = t.c.exec(ctx, deleteKey, c.Key)
+		} else {
+			_, err = t.c.exec(ctx, upsertKey, c.Key, place, int64(c.CreateRevision), c.Version, int64(c.Lease))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sqlstore.Meta) error {
+	if err := t.Write(ctx, changes); err != nil {
+		return err
+	}
+	if _, err := t.c.exec(ctx, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision)); err != nil {
+		return err
+	}
+	// The commit is not interrupted: its outcome would be unknown.
+	if _, err := t.c.exec(context.Background(), commit); err != nil {
+		return err
+	}
+	t.release()
+	return nil
+}
+
+// Committed implements sqlstore.WriteTx. A commit in the own process fails or succeeds; its outcome is never unknown.
+func (t *writeTx) Committed(context.Context) (bool, error) { return false, nil }
+
+func (t *writeTx) Rollback() {
+	if t.done {
+		return
+	}
+	if err := t.c.rollback(); err != nil {
+		t.e.log.Error("rollback failed", "error", err)
+	}
+	t.release()
+}
+
+func (t *writeTx) release() {
+	t.done = true
+	t.e.writer <- t.c
+}
+
+// DeleteHistory implements sqlstore.Engine.
+func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err error) {
+	idle := false
+	if err := e.read(ctx, func(c *conn) error {
+		reached, compact, err := c.compaction(ctx)
+		idle = reached >= compact
+		return err
+	}); err != nil || idle {
+		return idle, err
+	}
+	c, err := e.acquireWriter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		err = errors.Join(err, c.rollback())
+		e.writer <- c
+	}()
+	reached, compact, err := c.compaction(ctx)
+	if err != nil {
+		return false, err
+	}
+	first, through := firstID(reached+1), compact
+	last, found, err := c.number(ctx, selectSliceEnd, first, firstID(compact+1), limit)
+	if err != nil {
+		return false, err
+	}
+	if found {
+		through = sqlstore.Revision(last >> subBits)
+	}
+	if _, err := c.exec(ctx, deleteReplaced, first, firstID(through+1)); err != nil {
+		return false, err
+	}
+	// A tombstone at the compact revision stays for those who watch from there, and goes with the next compaction.
+	if _, err := c.exec(ctx, deleteTombstones, firstID(reached), firstID(min(through+1, compact))); err != nil {
+		return false, err
+	}
+	if _, err := c.exec(ctx, updateReached, int64(through)); err != nil {
+		return false, err
+	}
+	if _, err := c.exec(ctx, commit); err != nil {
+		return false, err
+	}
+	return through == compact, nil
+}
+
+func (c *conn) compaction(ctx context.Context) (reached, compact sqlstore.Revision, err error) {
+	var meta sqlstore.Meta
+	if err := c.query(ctx, selectMeta, scanMeta(&meta)); err != nil {
+		return 0, 0, err
+	}
+	n, _, err := c.number(ctx, selectReached)
+	return sqlstore.Revision(n), meta.CompactRevision, err
+}
