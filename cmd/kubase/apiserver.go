@@ -62,7 +62,7 @@ certificates, all in --data-dir, and prints how to reach it. Every flag of kube-
 
 func runAPIServer(cmd *cobra.Command, o *server.Options) error {
 	ctx := genericapiserver.SetupSignalContext()
-	ready := func(server.CompletedOptions) {}
+	ready := func(url, kubeconfig string) {}
 	var output *logsapi.LoggingOptions // nil: where the logging flags say
 	if cmd.Name() != kubeAPIServer && !asksForLog(cmd.Flags()) {
 		c := &console{out: cmd.OutOrStdout(), log: cmd.ErrOrStderr()}
@@ -95,7 +95,7 @@ func runAPIServer(cmd *cobra.Command, o *server.Options) error {
 		g.AddMetrics()
 	}
 	components.AddMetrics()
-	return server.Run(ctx, completed, func() { ready(completed) })
+	return server.Run(ctx, completed, func() { ready(completed.ServerURL, completed.Kubeconfig) })
 }
 
 // asksForLog reports whether the user gave a flag that says how much or how to log.

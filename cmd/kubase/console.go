@@ -8,8 +8,6 @@ import (
 	"time"
 
 	baseversion "k8s.io/component-base/version"
-
-	"github.com/kubase/kubase/pkg/server"
 )
 
 // slowStart is when a person who waits for the server deserves a word.
@@ -35,13 +33,13 @@ func (c *console) watch(ctx context.Context) {
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-// ready says what to do next.
-func (c *console) ready(o server.CompletedOptions) {
+// ready says what to do next. The kubeconfig is empty if there is none to offer.
+func (c *console) ready(url, kubeconfig string) {
 	c.serving.Store(true)
-	fmt.Fprintf(c.out, "kubase %s is ready.\n  server      %s\n", baseversion.Get().GitVersion, o.ServerURL)
-	if o.Kubeconfig != "" {
-		fmt.Fprintf(c.out, "  kubeconfig  %s\n", o.Kubeconfig)
-		fmt.Fprintf(c.out, "  try         kubectl --kubeconfig %s get namespaces\n", o.Kubeconfig)
+	fmt.Fprintf(c.out, "kubase %s is ready.\n  server      %s\n", baseversion.Get().GitVersion, url)
+	if kubeconfig != "" {
+		fmt.Fprintf(c.out, "  kubeconfig  %s\n", kubeconfig)
+		fmt.Fprintf(c.out, "  try         kubectl --kubeconfig %s get namespaces\n", kubeconfig)
 	}
 }
 

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,12 +49,16 @@ func newRootCommand() *cobra.Command {
 
 // printErrors writes a line for each error. Nobody should have to search for what is wrong in a paragraph.
 func printErrors(w io.Writer, err error) {
-	var several utilerrors.Aggregate
-	if errors.As(err, &several) {
-		for _, e := range utilerrors.Flatten(several).Errors() {
-			printErrors(w, e)
-		}
-		return
+	var several []error
+	switch e := err.(type) {
+	case utilerrors.Aggregate:
+		several = e.Errors()
+	case interface{ Unwrap() []error }: // errors.Join
+		several = e.Unwrap()
+	default:
+		fmt.Fprintln(w, "Error:", strings.Join(strings.Fields(err.Error()), " "))
 	}
-	fmt.Fprintln(w, "Error:", strings.Join(strings.Fields(err.Error()), " "))
+	for _, e := range several {
+		printErrors(w, e)
+	}
 }
