@@ -39,19 +39,23 @@ func newHub(s *Store, published Revision) *hub {
 	return h
 }
 
-// observe notes that a reader has seen a revision.
+// observe notes that a reader has seen a revision. In a shared database it may be another process's.
 func (h *hub) observe(revision Revision) {
+	if h.see(revision) && h.store.engine.Shared() {
+		h.refresh()
+	}
+}
+
+// see raises observed and says whether it did.
+func (h *hub) see(revision Revision) bool {
 	for {
 		seen := h.observed.Load()
 		if int64(revision) <= seen {
-			return
+			return false
 		}
 		if h.observed.CompareAndSwap(seen, int64(revision)) {
-			break
+			return true
 		}
-	}
-	if h.store.engine.Shared() {
-		h.refresh()
 	}
 }
 
@@ -130,6 +134,7 @@ func (h *hub) publish(events []*Event, reached Revision) {
 		h.synced.match(e.KV.Key, func(w *Watcher) { h.give(w, e) })
 	}
 	h.published = max(h.published, reached)
+	h.see(h.published)
 	for ws := range h.wanting {
 		for w := range ws.watchers {
 			if w.progress != 0 {

@@ -129,6 +129,9 @@ func (s *Store) Size(ctx context.Context) (total, inUse int64, err error) {
 	return s.engine.Size(ctx)
 }
 
+// Revision is the newest revision that this process has seen; it never goes back.
+func (s *Store) Revision() Revision { return Revision(s.hub.observed.Load()) }
+
 // CurrentRevision reads the current revision from the database.
 func (s *Store) CurrentRevision(ctx context.Context) (Revision, error) {
 	res, err := s.Range(ctx, &RangeRequest{KeyRange: KeyRange{Key: fromKey}, Fields: NoFields})

@@ -40,6 +40,7 @@ type WatchStream struct {
 	order    []*Watcher    // watchers that may have something for Next, in the order in which they got it
 	progress Revision      // wanted for the whole stream once this revision is reached, 0: not wanted
 	reached  Revision      // up to which history was read for some watcher; may be ahead of the hub
+	closed   bool
 	signal   chan struct{} // Next may find something
 }
 
@@ -77,6 +78,10 @@ func (ws *WatchStream) Watch(r WatchRequest) (*Watcher, Revision) {
 	if w.next <= 0 {
 		w.next = h.published + 1
 	}
+	if ws.closed {
+		w.closed = true
+		return w, h.published
+	}
 	ws.watchers[w] = struct{}{}
 	if w.next > h.published {
 		h.sync(w)
@@ -94,14 +99,16 @@ func (ws *WatchStream) Cancel(w *Watcher) {
 	ws.remove(w)
 }
 
-// Close ends all watchers.
+// Close ends all watchers; watchers added later never report anything.
 func (ws *WatchStream) Close() {
 	h := ws.store.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	ws.closed = true
 	for w := range ws.watchers {
 		ws.remove(w)
 	}
+	delete(h.wanting, ws)
 }
 
 // Revision is the revision that the hub has reached.

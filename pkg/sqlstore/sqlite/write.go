@@ -175,7 +175,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 		return false, err
 	}
 	first, through := firstID(reached+1), compact
-	last, found, err := c.number(ctx, selectSliceEnd, first, firstID(compact+1), limit)
+	last, found, err := c.number(ctx, selectSliceEnd, first, firstID(compact+1), int64(limit))
 	if err != nil {
 		return false, err
 	}

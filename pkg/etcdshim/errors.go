@@ -1,0 +1,50 @@
+package etcdshim
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+)
+
+// translations says which of etcd's errors tells a client what the store said; the first that matches counts. A write that was not
+// done and one that may have been get different texts; neither is ever answered as success or as a lost comparison.
+var translations = []struct {
+	store error
+	etcd  error
+}{
+	{sqlstore.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{sqlstore.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+	{sqlstore.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+	{sqlstore.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
+	{sqlstore.ErrTooManyChanges, rpctypes.ErrGRPCTooManyOps},
+	{sqlstore.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{sqlstore.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+	{sqlstore.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{sqlstore.ErrClosed, rpctypes.ErrGRPCStopped},
+	{sqlstore.ErrOutcomeUnknown, rpctypes.ErrGRPCTimeoutDueToConnectionLost},
+	{sqlstore.ErrUnavailable, rpctypes.ErrGRPCNoLeader},
+	{context.Canceled, status.Error(codes.Canceled, context.Canceled.Error())},
+	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
+}
+
+// rpcError is the error that a client gets.
+func (s *server) rpcError(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, t := range translations {
+		if errors.Is(err, t.store) {
+			if t.store == sqlstore.ErrUnavailable || t.store == sqlstore.ErrOutcomeUnknown {
+				s.log.Warn("the database failed a request", "error", err) // the client hears only etcd's text
+			}
+			return t.etcd
+		}
+	}
+	s.log.Error("a request failed", "error", err)
+	return status.Error(codes.Unknown, "etcdserver: "+err.Error())
+}

@@ -1,0 +1,150 @@
+// Package etcdshim serves the etcd v3 API on a store: one file a gRPC service. Answers and errors are etcd's.
+package etcdshim
+
+import (
+	"context"
+	"crypto/tls"
+	"hash/fnv"
+	"log/slog"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+)
+
+// Options tunes the server. The zero value is etcd's defaults.
+type Options struct {
+	// Name and ClientURLs are what MemberList says of this server.
+	Name       string
+	ClientURLs []string
+	// MaxRequestBytes bounds a request. Default 1.5 MiB.
+	MaxRequestBytes int
+	// MaxTxnOps bounds the comparisons, and the operations of each branch, of a Txn. Default 128.
+	MaxTxnOps int
+	// QuotaBytes is the database size from which on writes are refused; 0 is no quota.
+	QuotaBytes int64
+	// WatchProgressInterval is how often a watch that asked for it hears of progress when it has no events. Default 10 min.
+	WatchProgressInterval time.Duration
+	// TLS, if set, is used for connections that Serve accepts.
+	TLS *tls.Config
+	// Interceptors see every call; for metrics.
+	Interceptors []grpc.ServerOption
+	// Logger gets failures that no client hears of. Default slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	// A request has this much room beside its payload, as in etcd.
+	requestOverheadBytes = 512 << 10
+	// A client that pings more often than this is cut off, as in etcd.
+	minKeepaliveInterval = 5 * time.Second
+	// What a single server that is always the leader says of raft.
+	raftTerm = 1
+)
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "kubase"
+	}
+	if o.MaxRequestBytes == 0 {
+		o.MaxRequestBytes = 1536 << 10
+	}
+	if o.MaxTxnOps == 0 {
+		o.MaxTxnOps = 128
+	}
+	if o.WatchProgressInterval == 0 {
+		o.WatchProgressInterval = 10 * time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// server is what the services share.
+type server struct {
+	store  *sqlstore.Store
+	opts   Options
+	log    *slog.Logger
+	member uint64
+	quota  *quota
+	// stopping ends when the server stops; streams end with it.
+	stopping context.Context
+}
+
+// Server is a gRPC server with etcd's services.
+type Server struct {
+	*grpc.Server
+	stop context.CancelFunc
+}
+
+// NewServer makes a server on a store, which it does not own.
+func NewServer(store *sqlstore.Store, opts Options) *Server {
+	opts = opts.withDefaults()
+	stopping, stop := context.WithCancel(context.Background())
+	s := &server{
+		store: store, opts: opts, log: opts.Logger, member: memberID(store.ClusterID(), opts.Name),
+		quota: newQuota(store, opts.QuotaBytes), stopping: stopping,
+	}
+	serverOptions := append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(opts.MaxRequestBytes + requestOverheadBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepaliveInterval}),
+	}, opts.Interceptors...)
+	if opts.TLS != nil {
+		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(opts.TLS)))
+	}
+	g := grpc.NewServer(serverOptions...)
+	pb.RegisterKVServer(g, &kvServer{server: s})
+	pb.RegisterWatchServer(g, &watchServer{server: s})
+	pb.RegisterLeaseServer(g, &leaseServer{server: s})
+	pb.RegisterMaintenanceServer(g, &maintenanceServer{server: s})
+	pb.RegisterClusterServer(g, &clusterServer{server: s})
+	pb.RegisterAuthServer(g, &authServer{})
+	healthpb.RegisterHealthServer(g, health.NewServer())
+	return &Server{Server: g, stop: stop}
+}
+
+// Shutdown ends streams and lets calls under way finish, until ctx ends: then they are cut off.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.stop()
+	done := make(chan struct{})
+	go func() {
+		s.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.Stop()
+		<-done
+	}
+}
+
+// memberID is the same for a server of the same name on the same database, and never 0.
+func memberID(cluster int64, name string) uint64 {
+	h := fnv.New64a()
+	for i := range 8 {
+		_, _ = h.Write([]byte{byte(cluster >> (8 * i))})
+	}
+	_, _ = h.Write([]byte(name))
+	return h.Sum64() | 1
+}
+
+// header is the header of an answer given at a revision.
+func (s *server) header(revision sqlstore.Revision) *pb.ResponseHeader {
+	return &pb.ResponseHeader{
+		ClusterId: uint64(s.store.ClusterID()),
+		MemberId:  s.member,
+		Revision:  int64(revision),
+		RaftTerm:  raftTerm,
+	}
+}
