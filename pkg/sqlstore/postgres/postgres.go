@@ -89,7 +89,7 @@ func (e *Engine) start(ctx context.Context, config *pgxpool.Config, timeout time
 	}
 	db := stdlib.OpenDBFromPool(e.pool)
 	if err := errors.Join(migrations.Up(ctx, migrations.Postgres, db), db.Close()); err != nil {
-		return fmt.Errorf("Postgres database %q: %w", config.ConnConfig.Database, oneLine(err))
+		return fmt.Errorf("database %q in Postgres: %w", config.ConnConfig.Database, oneLine(err))
 	}
 	if _, err := e.pool.Exec(ctx, deleteOldServers); err != nil {
 		return wrap(err)
@@ -112,7 +112,7 @@ func (e *Engine) waitForServer(ctx context.Context, config *pgxpool.Config, time
 			}
 			return nil
 		case refused(err):
-			return fmt.Errorf("Postgres at %s refuses the connection: %w", address, oneLine(reason(err)))
+			return fmt.Errorf("connection refused by Postgres at %s: %w", address, oneLine(reason(err)))
 		case !waiting && ctx.Err() == nil:
 			e.log.Warn("waiting for Postgres", "address", address, "timeout", timeout.String(), "error", oneLine(reason(err)))
 			waiting = true
