@@ -42,6 +42,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		newAPIServerCommand("apiserver", server.NewOptions()),
+		newEtcdCommand(),
 		newVersionCommand(),
 	)
 	return root

@@ -1,42 +1,145 @@
-// Package datastore opens the SQL store that --storage-backend and --datastore-dsn name and serves it as etcd v3.
+// Package datastore opens the SQL store that --storage-backend and --datastore-dsn name and serves it as etcd v3: in process for
+// the API server, and on the network for others.
 package datastore
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
+	"os"
+	"time"
 
-	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/kubase/kubase/pkg/etcdshim"
+	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
-// Options is what a user says about the SQL datastore.
-type Options struct {
-	Backend string // sqlite or postgres
-	DSN     string
-	DSNFile string
-	DataDir string // where the SQLite file goes when no DSN is given
-	Listen  string
-}
-
-// AddFlags adds the datastore flags to fs.
-func (o *Options) AddFlags(fs *pflag.FlagSet) {}
-
-// Validate returns every error of the options.
-func (o *Options) Validate() []error { return nil }
+const (
+	// What is under way between the API server and the store in memory.
+	memoryBuffer = 256 << 10
+	// How long calls under way may take when the datastore is closed.
+	shutdownTimeout = 5 * time.Second
+	// The API server's own progress requests come more often than this; other clients of the socket get etcd's default.
+	progressInterval = 10 * time.Minute
+)
 
 // Datastore is an open store and the etcd v3 services in front of it.
-type Datastore struct{}
+type Datastore struct {
+	store   *sqlstore.Store
+	memory  *bufconn.Listener
+	servers []*etcdshim.Server
+	log     *slog.Logger
+}
 
-// Open opens the store and starts serving it in process.
-func Open(ctx context.Context, o Options) (*Datastore, error) { return nil, errors.New("placeholder") }
+// Open opens the store and starts serving it in process, and where Options.Listen says.
+func Open(ctx context.Context, o Options) (*Datastore, error) {
+	log := slog.Default()
+	store, err := openStore(ctx, o, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datastore{store: store, memory: bufconn.Listen(memoryBuffer), log: log}
+	d.serve(d.memory, etcdshim.Options{WatchProgressInterval: progressInterval})
+	if o.Listen != "" {
+		if err := d.listen(ctx, o); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return d, nil
+}
+
+// listen serves other processes: over a socket that only this user can open, or over mutual TLS.
+func (d *Datastore) listen(ctx context.Context, o Options) error {
+	u, err := url.Parse(o.Listen)
+	if err != nil {
+		return err
+	}
+	options := etcdshim.Options{ClientURLs: []string{o.Listen}, WatchProgressInterval: progressInterval}
+	if u.Scheme == "https" {
+		info := transport.TLSInfo{
+			CertFile: o.ListenCertFile, KeyFile: o.ListenKeyFile, TrustedCAFile: o.ListenTrustedCAFile, ClientCertAuth: true,
+		}
+		if options.TLS, err = info.ServerConfig(); err != nil {
+			return fmt.Errorf("--datastore-listen: %w", err)
+		}
+	}
+	listener, err := listenOn(ctx, u)
+	if err != nil {
+		return fmt.Errorf("--datastore-listen: %w", err)
+	}
+	d.serve(listener, options)
+	return nil
+}
+
+// listenOn opens the listener of a URL with the scheme unix, http or https.
+func listenOn(ctx context.Context, u *url.URL) (net.Listener, error) {
+	var config net.ListenConfig
+	if u.Scheme != "unix" {
+		return config.Listen(ctx, "tcp", u.Host)
+	}
+	if err := removeDeadSocket(ctx, u.Path); err != nil {
+		return nil, err
+	}
+	listener, err := config.Listen(ctx, "unix", u.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(u.Path, 0o600); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// removeDeadSocket removes a socket that a process which was killed left behind.
+func removeDeadSocket(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("%s exists and is not a socket", path)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("%s is in use by another process", path), conn.Close())
+	}
+	return os.Remove(path)
+}
+
+// serve serves the store on a listener until Close.
+func (d *Datastore) serve(listener net.Listener, options etcdshim.Options) {
+	options.Logger = d.log
+	server := etcdshim.NewServer(d.store, options)
+	d.servers = append(d.servers, server)
+	go func() {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			d.log.Error("the etcd API ended", "address", listener.Addr().String(), "error", err)
+		}
+	}()
+}
 
 // DialContext returns an in-memory connection to the etcd v3 services; network and address are ignored.
-func (d *Datastore) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return nil, errors.New("placeholder")
+func (d *Datastore) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	return d.memory.DialContext(ctx)
 }
 
 // Check says whether the datastore is usable: it answers, its schema is the one this program knows, its writer lives.
-func (d *Datastore) Check(ctx context.Context) error { return errors.New("placeholder") }
+func (d *Datastore) Check(ctx context.Context) error { return d.store.Check(ctx) }
 
 // Close stops serving, then closes the store.
-func (d *Datastore) Close() error { return nil }
+func (d *Datastore) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	for _, s := range d.servers {
+		s.Shutdown(ctx)
+	}
+	return d.store.Close()
+}

@@ -1,0 +1,238 @@
+package datastore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"google.golang.org/grpc"
+
+	"github.com/kubase/kubase/pkg/etcdshim"
+)
+
+// EtcdOptions is what a user of `kubase etcd` says. The flags have etcd's names where etcd has them.
+type EtcdOptions struct {
+	Datastore Options
+
+	Name                string
+	ListenClientURLs    []string
+	AdvertiseClientURLs []string
+	ListenMetricsURLs   []string
+
+	CertFile       string
+	KeyFile        string
+	TrustedCAFile  string
+	ClientCertAuth bool
+
+	WatchProgressNotifyInterval time.Duration
+	QuotaBackendBytes           int64
+	MaxRequestBytes             int
+	MaxTxnOps                   int
+}
+
+// NewEtcdOptions returns etcd's defaults.
+func NewEtcdOptions() *EtcdOptions {
+	return &EtcdOptions{
+		Name:                        "default",
+		ListenClientURLs:            []string{"http://localhost:2379"},
+		WatchProgressNotifyInterval: 10 * time.Minute,
+		MaxRequestBytes:             1536 << 10,
+		MaxTxnOps:                   128,
+	}
+}
+
+// AddFlags adds all flags of `kubase etcd`.
+func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
+	o.Datastore.addDSNFlags(fs)
+	fs.StringVar(&o.Name, "name", o.Name, "Name that the member list shows.")
+	fs.StringSliceVar(&o.ListenClientURLs, "listen-client-urls", o.ListenClientURLs, "URLs to serve the etcd v3 API on: http, https or unix.")
+	fs.StringSliceVar(&o.AdvertiseClientURLs, "advertise-client-urls", o.AdvertiseClientURLs, "URLs that the member list shows. Default: those of --listen-client-urls.")
+	fs.StringSliceVar(&o.ListenMetricsURLs, "listen-metrics-urls", o.ListenMetricsURLs, "URLs to serve /metrics, /livez, /readyz and /health on, without authentication.")
+	fs.StringVar(&o.CertFile, "cert-file", o.CertFile, "Server certificate for https URLs. Read again at each handshake.")
+	fs.StringVar(&o.KeyFile, "key-file", o.KeyFile, "Key of the server certificate. Read again at each handshake.")
+	fs.StringVar(&o.TrustedCAFile, "trusted-ca-file", o.TrustedCAFile, "CA that signs the certificates of clients.")
+	fs.BoolVar(&o.ClientCertAuth, "client-cert-auth", o.ClientCertAuth, "Only let clients in whose certificate the CA of --trusted-ca-file signed.")
+	fs.DurationVar(&o.WatchProgressNotifyInterval, "watch-progress-notify-interval", o.WatchProgressNotifyInterval, "How often a watch without events hears of progress, if it asked for that.")
+	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes, "Size of the data in bytes from which on writes are refused with NOSPACE. 0: no quota.")
+	fs.IntVar(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Largest request in bytes.")
+	fs.IntVar(&o.MaxTxnOps, "max-txn-ops", o.MaxTxnOps, "Most operations in a transaction.")
+}
+
+// Validate returns every error of the options.
+func (o *EtcdOptions) Validate() []error {
+	errs := o.Datastore.Validate()
+	if len(o.ListenClientURLs) == 0 {
+		errs = append(errs, errors.New("--listen-client-urls is empty"))
+	}
+	for _, list := range []struct {
+		flag string
+		urls []string
+	}{{"--listen-client-urls", o.ListenClientURLs}, {"--listen-metrics-urls", o.ListenMetricsURLs}} {
+		for _, text := range list.urls {
+			if err := o.validateURL(text); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", list.flag, err))
+			}
+		}
+	}
+	if o.ClientCertAuth && o.TrustedCAFile == "" {
+		errs = append(errs, errors.New("--client-cert-auth needs --trusted-ca-file"))
+	}
+	if o.WatchProgressNotifyInterval < minProgressInterval {
+		errs = append(errs, fmt.Errorf("--watch-progress-notify-interval must be at least %s", minProgressInterval))
+	}
+	if o.MaxRequestBytes <= 0 || o.MaxTxnOps <= 0 {
+		errs = append(errs, errors.New("--max-request-bytes and --max-txn-ops must be above 0"))
+	}
+	if o.QuotaBackendBytes < 0 {
+		errs = append(errs, errors.New("--quota-backend-bytes must not be negative"))
+	}
+	return errs
+}
+
+// minProgressInterval is etcd's lower bound.
+const minProgressInterval = 100 * time.Millisecond
+
+func (o *EtcdOptions) validateURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err == nil && u.Scheme == "unix" && u.Path != "":
+		return nil
+	case err == nil && u.Scheme == "http" && u.Port() != "":
+		return nil
+	case err == nil && u.Scheme == "https" && u.Port() != "":
+		if o.CertFile == "" || o.KeyFile == "" {
+			return fmt.Errorf("%s needs --cert-file and --key-file", text)
+		}
+		return nil
+	}
+	return fmt.Errorf("%q is none of http://host:port, https://host:port and unix:///path", text)
+}
+
+// RunEtcd serves the etcd v3 API alone until ctx ends. It calls ready once, when clients can connect.
+func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
+	log := slog.Default()
+	o.Datastore.DataDir = "" // there is no default place: the DSN says it
+	store, err := openStore(ctx, o.Datastore, log)
+	if err != nil {
+		return err
+	}
+	d := &Datastore{store: store, log: log}
+	defer func() { err = errors.Join(err, d.Close()) }()
+
+	metrics := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram())
+	options := etcdshim.Options{
+		Name: o.Name, ClientURLs: o.AdvertiseClientURLs, MaxRequestBytes: o.MaxRequestBytes, MaxTxnOps: o.MaxTxnOps,
+		QuotaBytes: o.QuotaBackendBytes, WatchProgressInterval: o.WatchProgressNotifyInterval,
+		Interceptors: []grpc.ServerOption{
+			grpc.ChainUnaryInterceptor(metrics.UnaryServerInterceptor()),
+			grpc.ChainStreamInterceptor(metrics.StreamServerInterceptor()),
+		},
+	}
+	if len(options.ClientURLs) == 0 {
+		options.ClientURLs = o.ListenClientURLs
+	}
+	for _, text := range o.ListenClientURLs {
+		if err := d.serveURL(ctx, text, o, options); err != nil {
+			return fmt.Errorf("cannot serve on %s: %w", text, err)
+		}
+	}
+	for _, text := range o.ListenMetricsURLs {
+		stop, err := d.serveMetrics(ctx, text, o, metrics)
+		if err != nil {
+			return fmt.Errorf("cannot serve metrics on %s: %w", text, err)
+		}
+		defer stop()
+	}
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+func (d *Datastore) serveURL(ctx context.Context, text string, o *EtcdOptions, options etcdshim.Options) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return err
+	}
+	if u.Scheme == "https" {
+		if options.TLS, err = o.tls().ServerConfig(); err != nil {
+			return err
+		}
+	}
+	listener, err := listenOn(ctx, u)
+	if err != nil {
+		return err
+	}
+	d.serve(listener, options)
+	return nil
+}
+
+func (o *EtcdOptions) tls() transport.TLSInfo {
+	return transport.TLSInfo{CertFile: o.CertFile, KeyFile: o.KeyFile, TrustedCAFile: o.TrustedCAFile, ClientCertAuth: o.ClientCertAuth}
+}
+
+// serveMetrics serves /metrics and the health endpoints, and returns what stops it.
+func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOptions, metrics *grpcprom.ServerMetrics) (stop func(), err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenOn(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "https" {
+		config, err := o.tls().ServerConfig()
+		if err != nil {
+			return nil, errors.Join(err, listener.Close())
+		}
+		listener = tls.NewListener(listener, config)
+	}
+	server := &http.Server{Handler: d.metricsHandler(metrics), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("the metrics endpoint ended", "address", text, "error", err)
+		}
+	}()
+	return func() { _ = server.Close() }, nil
+}
+
+func (d *Datastore) metricsHandler(metrics *grpcprom.ServerMetrics) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubase_datastore_revision", Help: "Newest revision that this server has seen.",
+		}, func() float64 { return float64(d.store.Revision()) }))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("/readyz", d.ready("ok\n", "not ready\n"))
+	mux.HandleFunc("/health", d.ready(`{"health":"true"}`, `{"health":"false"}`)) // as etcd answers it
+	return mux
+}
+
+func (d *Datastore) ready(yes, no string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+		defer cancel()
+		if err := d.Check(ctx); err != nil {
+			d.log.Warn("the datastore is not ready", "error", err)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(no))
+			return
+		}
+		_, _ = w.Write([]byte(yes))
+	}
+}
+
+const checkTimeout = 2 * time.Second
