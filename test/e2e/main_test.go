@@ -1,0 +1,53 @@
+// Package e2e runs the real programs: kubase as a child process on each backend, and kubectl and client-go against it.
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/kubase/kubase/test/postgrestest"
+)
+
+// The programs under test, built from this module: kubase as a user builds it, and kubectl of the same Kubernetes release.
+var kubase, kubectl string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "kubase-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// kubectl refuses to compare versions without one of its own.
+	const ldflags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2"
+	for _, program := range []struct {
+		path    *string
+		pkg     string
+		ldflags string
+	}{
+		{&kubase, "github.com/kubase/kubase/cmd/kubase", "-s -w"},
+		{&kubectl, "k8s.io/kubernetes/cmd/kubectl", ldflags},
+	} {
+		*program.path = filepath.Join(dir, filepath.Base(program.pkg))
+		build := exec.Command("go", "build", "-ldflags="+program.ldflags, "-o", *program.path, program.pkg)
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			return 1, fmt.Errorf("cannot build %s: %w", program.pkg, err)
+		}
+	}
+	return postgrestest.Run(m), nil
+}
