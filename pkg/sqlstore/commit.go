@@ -149,7 +149,7 @@ func (s *Store) tryBatch(requests []*request) error {
 	} else {
 		tx.Rollback()
 	}
-	s.hub.committed(began.CurrentRevision, b.events)
+	s.hub.committed(began.CurrentRevision, b.events, b.meta)
 	for i, r := range requests {
 		r.done <- answers[i]
 	}

@@ -20,6 +20,7 @@ type hub struct {
 	mu sync.Mutex
 	// published: every event up to this revision is in the ring's past and was given to the synced watchers.
 	published Revision
+	compacted Revision // the newest compact revision that this process knows of
 	ring      ring
 	synced    watcherIndex
 	// wanting are the streams that could not report progress yet and are to be woken by the next publication.
@@ -30,9 +31,10 @@ type hub struct {
 	kick     chan struct{}
 }
 
-func newHub(s *Store, published Revision) *hub {
+func newHub(s *Store, m Meta) *hub {
+	published := m.CurrentRevision
 	h := &hub{
-		store: s, published: published, ring: ring{first: published + 1, maxBytes: s.opts.RingBytes},
+		store: s, published: published, compacted: m.CompactRevision, ring: ring{first: published + 1, maxBytes: s.opts.RingBytes},
 		synced: newWatcherIndex(), wanting: map[*WatchStream]struct{}{}, kick: make(chan struct{}, 1),
 	}
 	h.observed.Store(int64(published))
@@ -67,10 +69,11 @@ func (h *hub) refresh() {
 	}
 }
 
-// committed publishes the events of a batch of ours that began at a revision.
-func (h *hub) committed(began Revision, events []*Event) {
+// committed publishes the events of a batch of ours that began at a revision and left the store at m.
+func (h *hub) committed(began Revision, events []*Event, m Meta) {
 	h.feeding.Lock()
 	defer h.feeding.Unlock()
+	h.sawCompaction(m.CompactRevision)
 	if h.reached() < began {
 		// Another process wrote before us, or an earlier batch of ours turned out to be committed after all.
 		if err := h.publishHistory(h.store.ctx, began); err != nil {
@@ -79,6 +82,12 @@ func (h *hub) committed(began Revision, events []*Event) {
 		}
 	}
 	h.publish(events, 0)
+}
+
+func (h *hub) sawCompaction(revision Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.compacted = max(h.compacted, revision)
 }
 
 // publishHistory reads and publishes events until the given revision, or as far as there are, is reached.
@@ -171,7 +180,7 @@ func (h *hub) replay(w *Watcher) bool {
 	}
 	for _, e := range h.ring.from(w.next) {
 		if w.Contains(e.KV.Key) && w.wants(e) {
-			w.queue = append(w.queue, e)
+			w.queue = append(w.queue, e.after(h.compacted))
 		}
 	}
 	w.next = h.published + 1

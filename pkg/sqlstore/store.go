@@ -85,7 +85,7 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	}
 	s.clusterID = now.Meta.ClusterID
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.hub = newHub(s, now.Meta.CurrentRevision)
+	s.hub = newHub(s, now.Meta)
 	s.lessor = newLessor(s)
 	s.compactor = newCompactor(s)
 	if err := s.lessor.load(ctx); err != nil {

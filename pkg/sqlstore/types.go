@@ -78,6 +78,15 @@ func (r KeyRange) Span() (start, end []byte) {
 	}
 }
 
+// after is the event as it can be reported after a compaction: at or below the compact revision, the version that it replaced is
+// no longer readable.
+func (e *Event) after(compacted Revision) *Event {
+	if e.Prev == nil || e.KV.ModRevision > compacted {
+		return e
+	}
+	return &Event{Type: e.Type, KV: e.KV}
+}
+
 // size is roughly what the event holds in memory, in bytes.
 func (e *Event) size() int {
 	n := len(e.KV.Key) + len(e.KV.Value)

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
@@ -37,9 +38,9 @@ type Watcher struct {
 type WatchStream struct {
 	store    *Store
 	watchers map[*Watcher]struct{}
-	order    []*Watcher    // watchers that may have something for Next, in the order in which they got it
-	progress Revision      // wanted for the whole stream once this revision is reached, 0: not wanted
-	reached  Revision      // up to which history was read for some watcher; may be ahead of the hub
+	order    []*Watcher // watchers that may have something for Next, in the order in which they got it
+	progress Revision   // wanted for the whole stream once this revision is reached, 0: not wanted
+	reached  Revision   // up to which history was read for some watcher; may be ahead of the hub
 	closed   bool
 	signal   chan struct{} // Next may find something
 }
@@ -171,6 +172,10 @@ func (ws *WatchStream) take() (*WatchBatch, *Watcher) {
 		if w.closed {
 			continue
 		}
+		if !w.synced && w.next < h.compacted {
+			ws.remove(w)
+			return &WatchBatch{Watcher: w, Revision: h.published, CompactRevision: h.compacted}, nil
+		}
 		if !w.synced && !h.replay(w) {
 			return nil, w
 		}
@@ -227,22 +232,17 @@ func (w *Watcher) dequeue() []*Event {
 // readHistory reads one page of history for an unsynced watcher.
 func (ws *WatchStream) readHistory(ctx context.Context, w *Watcher) *WatchBatch {
 	page, err := ws.store.history(ctx, w.KeyRange, w.next)
-	compacted, isCompacted := asCompacted(err)
-	if err != nil && !isCompacted {
+	if err != nil && !errors.Is(err, ErrCompacted) {
 		// The database is away. The watcher stays where it is and goes on from there (I7).
 		ws.store.pause(ctx)
 	}
 	h := ws.store.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case w.closed:
+	if w.closed {
 		return nil
-	case isCompacted:
-		ws.remove(w)
-		return &WatchBatch{Watcher: w, Revision: h.published, CompactRevision: compacted}
 	}
-	ws.enqueue(w)
+	ws.enqueue(w) // whatever comes next for it, take finds it
 	if err != nil {
 		return nil
 	}
@@ -298,12 +298,9 @@ func (s *Store) history(ctx context.Context, r KeyRange, from Revision) (history
 	defer cancel()
 	q := EventsQuery{From: from, Limit: historyPage, LimitBytes: batchBytes}
 	q.Start, q.End = r.Span()
-	rows, err := s.engine.Events(ctx, q)
+	rows, err := s.events(ctx, q)
 	if err != nil {
 		return historyEvents{}, err
-	}
-	if from < rows.Meta.CompactRevision {
-		return historyEvents{}, &CompactedError{CompactRevision: rows.Meta.CompactRevision}
 	}
 	if !rows.More {
 		return historyEvents{events: rows.Events, reached: max(rows.Meta.CurrentRevision, from-1)}, nil
@@ -315,11 +312,24 @@ func (s *Store) history(ctx context.Context, r KeyRange, from Revision) (history
 		return historyEvents{events: rows.Events[:cut], reached: last - 1, more: true}, nil
 	}
 	q.From, q.Through, q.Limit, q.LimitBytes = last, last, 0, 0
-	if rows, err = s.engine.Events(ctx, q); err != nil {
+	if rows, err = s.events(ctx, q); err != nil {
 		return historyEvents{}, err
 	}
-	if last < rows.Meta.CompactRevision {
-		return historyEvents{}, &CompactedError{CompactRevision: rows.Meta.CompactRevision}
-	}
 	return historyEvents{events: rows.Events, reached: last, more: true}, nil
+}
+
+// events reads history. Errors: ErrCompacted if it is gone at q.From.
+func (s *Store) events(ctx context.Context, q EventsQuery) (EventRows, error) {
+	rows, err := s.engine.Events(ctx, q)
+	if err != nil {
+		return EventRows{}, err
+	}
+	s.hub.sawCompaction(rows.Meta.CompactRevision)
+	if q.From < rows.Meta.CompactRevision {
+		return EventRows{}, &CompactedError{CompactRevision: rows.Meta.CompactRevision}
+	}
+	for i, e := range rows.Events {
+		rows.Events[i] = e.after(rows.Meta.CompactRevision)
+	}
+	return rows, nil
 }
