@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
@@ -63,13 +64,15 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 
 	fs := o.flags.FlagSet("datastore")
 	o.Datastore.AddFlags(fs)
+	dsn := fs.Lookup("datastore-dsn")
+	dsn.Value = secretValue{dsn.Value}
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"Directory for what the server makes when its user brings none: the SQLite database, keys and certificates, and admin.kubeconfig.")
 
 	// The flag stays where users know it, but takes our backends too and keeps the answer apart from upstream's options,
 	// which know etcd3 only.
 	backend := o.flags.FlagSet("etcd").Lookup("storage-backend")
-	backend.Usage = "The storage backend for persistence. Options: 'sqlite', 'postgres', 'etcd3'. If not specified, it is 'etcd3' if --etcd-servers is, and 'sqlite' otherwise."
+	backend.Usage = "The storage backend for persistence. Options: 'sqlite', 'postgres', 'etcd3'. If not specified, it is 'etcd3' with --etcd-servers, what --datastore-dsn says if there is one, and 'sqlite' otherwise."
 	backend.Value = (*stringValue)(&o.StorageBackend)
 
 	return o.flags
@@ -133,7 +136,7 @@ func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 // Validate returns everything that is wrong with the options.
 func (o CompletedOptions) Validate() []error {
 	errs := slices.Clone(o.errs)
-	if o.usesSQL() {
+	if o.usesSQL() && len(errs) == 0 { // otherwise it would say the same in other words
 		errs = append(errs, o.Datastore.Validate()...)
 	}
 	return append(errs, o.CompletedOptions.Validate()...)
@@ -147,27 +150,29 @@ func (o *completedOptions) usesSQL() bool {
 // completeStorage decides the backend. Upstream's etcd options always say etcd3: with a SQL database they talk to our
 // own etcd endpoint inside this process.
 func (o *Options) completeStorage() []error {
-	if o.StorageBackend == "" {
-		o.StorageBackend = backendSQLite
-		if o.given("etcd-servers") {
-			o.StorageBackend = backendEtcd
-		}
-	}
 	o.Etcd.StorageConfig.Type = storagebackend.StorageTypeETCD3
-	if o.StorageBackend == backendEtcd {
-		return nil
+	if o.StorageBackend == "" && o.given("etcd-servers") {
+		o.StorageBackend = backendEtcd
 	}
-	o.Datastore.Backend = o.StorageBackend
+	if o.StorageBackend == backendEtcd {
+		return o.reject("is for a SQL database, not for --storage-backend="+backendEtcd, "datastore-dsn", "datastore-dsn-file", "datastore-listen")
+	}
+	o.Datastore.Backend = o.StorageBackend // if that is empty, the DSN says it
 	o.Datastore.DataDir = o.DataDir
 	o.Etcd.StorageConfig.Transport.ServerList = []string{datastoreEndpoint}
-
-	var errs []error
-	if backends := []string{backendSQLite, backendPostgres, backendEtcd}; !slices.Contains(backends, o.StorageBackend) {
-		errs = append(errs, fmt.Errorf("--storage-backend %q is unknown, it can be %s", o.StorageBackend, strings.Join(backends, ", ")))
+	if backends := []string{backendSQLite, backendPostgres, backendEtcd}; o.StorageBackend != "" && !slices.Contains(backends, o.StorageBackend) {
+		return []error{fmt.Errorf("--storage-backend %q is unknown, it can be %s", o.StorageBackend, strings.Join(backends, ", "))}
 	}
-	for _, name := range []string{"etcd-servers", "etcd-servers-overrides", "etcd-cafile", "etcd-certfile", "etcd-keyfile"} {
+	return o.reject("is for --storage-backend="+backendEtcd+", not for a SQL database",
+		"etcd-servers", "etcd-servers-overrides", "etcd-cafile", "etcd-certfile", "etcd-keyfile")
+}
+
+// reject returns an error for each of these flags that the user gave.
+func (o *Options) reject(why string, names ...string) []error {
+	var errs []error
+	for _, name := range names {
 		if o.given(name) {
-			errs = append(errs, fmt.Errorf("--%s is for --storage-backend=%s, not for %s", name, backendEtcd, o.StorageBackend))
+			errs = append(errs, fmt.Errorf("--%s %s", name, why))
 		}
 	}
 	return errs
@@ -179,3 +184,13 @@ type stringValue string
 func (s *stringValue) Set(v string) error { *s = stringValue(v); return nil }
 func (s *stringValue) String() string     { return string(*s) }
 func (s *stringValue) Type() string       { return "string" }
+
+// secretValue is a pflag.Value that is set and never shown: flags are logged, and served under /flagz.
+type secretValue struct{ pflag.Value }
+
+func (s secretValue) String() string {
+	if s.Value.String() == "" {
+		return ""
+	}
+	return "(secret)"
+}

@@ -105,8 +105,8 @@ func TestNothingConfigured(t *testing.T) {
 			t.Errorf("%s is %v, want %v", what, got, want)
 		}
 	}
-	check("backend", o.storageBackend, "sqlite")
-	check("datastore backend", o.Datastore.Backend, "sqlite")
+	check("SQL", o.usesSQL(), true)
+	check("datastore backend", o.Datastore.Backend, "") // what the DSN says, and SQLite without one
 	check("datastore directory", o.Datastore.DataDir, dir)
 	check("etcd type", o.Etcd.StorageConfig.Type, "etcd3")
 	check("server", o.ServerURL, "https://127.0.0.1:6443")
@@ -301,10 +301,42 @@ func TestValidateReportsEverything(t *testing.T) {
 			t.Errorf("more than a line: %q", err)
 		}
 	}
-	for _, want := range []string{`--storage-backend "mysql"`, "--etcd-servers is for", "--secure-port 0", "--max-requests-inflight", "--apiserver-count"} {
+	for _, want := range []string{`--storage-backend "mysql"`, "--secure-port 0", "--max-requests-inflight", "--apiserver-count"} {
 		if !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("nothing about %s in %q", want, all)
 		}
+	}
+}
+
+func TestFlagsOfAnotherBackend(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--storage-backend=sqlite", "--etcd-servers=http://192.0.2.1:2379"}, "--etcd-servers is for --storage-backend=etcd3, not for a SQL database"},
+		{[]string{"--etcd-cafile=ca.crt"}, "--etcd-cafile is for --storage-backend=etcd3, not for a SQL database"},
+		{[]string{"--etcd-servers=http://192.0.2.1:2379", "--datastore-dsn=postgres://192.0.2.1/x"}, "--datastore-dsn is for a SQL database, not for --storage-backend=etcd3"},
+		{[]string{"--storage-backend=postgres", "--datastore-dsn=sqlite:///x"}, "--storage-backend is postgres, but the DSN is for sqlite"},
+	} {
+		errs := mustComplete(t, NewOptions(), append(c.args, "--data-dir="+t.TempDir())...).Validate()
+		if len(errs) != 1 || errs[0].Error() != c.want {
+			t.Errorf("%q: got %q, want %q", c.args, errs, c.want)
+		}
+	}
+}
+
+func TestDSNIsNeverShown(t *testing.T) {
+	o := NewOptions()
+	mustComplete(t, o, "--data-dir="+t.TempDir(), "--storage-backend=postgres", "--datastore-dsn=postgres://user:xyzzy@192.0.2.1/x")
+	if !strings.Contains(o.Datastore.DSN, "xyzzy") {
+		t.Fatalf("the DSN is %q", o.Datastore.DSN)
+	}
+	for _, fs := range o.flags.FlagSets {
+		fs.VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Value.String(), "xyzzy") {
+				t.Errorf("--%s shows %q", f.Name, f.Value)
+			}
+		})
 	}
 }
 
