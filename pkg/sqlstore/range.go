@@ -97,7 +97,7 @@ func (r *RangeRequest) result(q RangeQuery, rows RangeRows) *RangeResult {
 		res.KVs = res.KVs[:r.Limit]
 		res.More = true
 	}
-	if r.Fields == KeyFields && q.Fields == AllFields {
+	if r.Fields == KeyFields { // values are there if they were sorted by, or known to a batch
 		for i := range res.KVs {
 			res.KVs[i].Value = nil
 		}
