@@ -40,6 +40,9 @@ type Engine interface {
 	// Listen calls hint whenever another process may have committed (I7), until ctx ends or the connection is lost.
 	Listen(ctx context.Context, hint func()) error
 
+	// Walk shows the whole database as it is stored, dead history too, from one snapshot (I4).
+	Walk(ctx context.Context, v Visitor) error
+
 	// Size is the size of the database and the part of it that holds data, in bytes.
 	Size(ctx context.Context) (total, inUse int64, err error)
 
@@ -146,6 +149,15 @@ type EventRows struct {
 	Meta   Meta
 	Events []*Event
 	More   bool // a limit ended the answer
+}
+
+// Visitor is called by Walk: Meta once, then Lease for each lease, Change for each row of history in the order of their places, and
+// Key for each live key in key order, without its value. An error ends the walk and is its result.
+type Visitor struct {
+	Meta   func(meta Meta, reached Revision) error // reached: up to which revision DeleteHistory has come
+	Lease  func(Lease) error
+	Change func(*Change) error
+	Key    func(*Row) error
 }
 
 // Lease is a lease as it is stored. Deadlines are not stored: a clock in the database or a changed clock on a machine must not

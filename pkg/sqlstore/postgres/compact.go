@@ -35,8 +35,9 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(deleteReplaced, reached, through)
-		// A tombstone at the compact revision stays for those who watch from there, and goes with the next compaction.
+		// Changes at the compact revision stay for those who watch from there, and go with the next compaction: so this one
+		// begins with the revision that the last one reached.
+		b.Queue(deleteReplaced, reached, through, compact)
 		b.Queue(deleteTombstones, reached, through, compact)
 		b.Queue(updateReached, max(reached, through))
 		done = through >= compact

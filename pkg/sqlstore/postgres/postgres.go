@@ -112,7 +112,7 @@ func (e *Engine) waitForServer(ctx context.Context, config *pgxpool.Config, time
 			}
 			return nil
 		case refused(err):
-			return fmt.Errorf("connection refused by Postgres at %s: %w", address, oneLine(reason(err)))
+			return fmt.Errorf("access refused by Postgres at %s: %w", address, oneLine(reason(err)))
 		case !waiting && ctx.Err() == nil:
 			e.log.Warn("waiting for Postgres", "address", address, "timeout", timeout.String(), "error", oneLine(reason(err)))
 			waiting = true

@@ -100,6 +100,10 @@ FROM revisions n LEFT JOIN revisions p ON p.mod_revision = n.previous_revision A
 WHERE n.mod_revision >= $2 AND n.mod_revision <= $3 AND n.key >= $1
 ORDER BY n.mod_revision, n.sub LIMIT $4`
 
+	selectHistory = `
+SELECT key, mod_revision, sub, create_revision, version, lease, value, previous_revision, previous_sub
+FROM revisions ORDER BY mod_revision, sub`
+
 	insertRevisions = `
 INSERT INTO revisions (mod_revision, sub, key, value, create_revision, version, lease, previous_revision, previous_sub)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
@@ -140,7 +144,7 @@ SELECT mod_revision FROM revisions WHERE mod_revision > $1 AND mod_revision <= $
 ORDER BY mod_revision, sub LIMIT 1 OFFSET $3::bigint - 1`
 	deleteReplaced = `
 DELETE FROM revisions USING revisions n
-WHERE n.mod_revision > $1 AND n.mod_revision <= $2 AND n.previous_revision > 0
+WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 AND n.previous_revision < $3
   AND revisions.mod_revision = n.previous_revision AND revisions.sub = n.previous_sub`
 	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = $1`

@@ -88,6 +88,9 @@ SELECT n.key, n.id, n.create_revision, n.version, n.lease, n.value,
 FROM revisions n LEFT JOIN revisions p ON p.id = n.previous_id
 WHERE n.id >= ?2 AND n.id < ?3 AND +n.key >= ?1 ORDER BY n.id LIMIT ?4`
 
+	selectHistory = `
+SELECT key, id, create_revision, version, lease, value, previous_id FROM revisions ORDER BY id`
+
 	insertRevision = `
 INSERT INTO revisions (id, key, value, create_revision, version, lease, previous_id)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
@@ -111,7 +114,7 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	selectSliceEnd = `SELECT id FROM revisions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1 OFFSET ?3 - 1`
 	deleteReplaced = `
 DELETE FROM revisions WHERE id IN
-(SELECT previous_id FROM revisions WHERE id >= ?1 AND id < ?2 AND previous_id > 0)`
+(SELECT previous_id FROM revisions WHERE id >= ?1 AND id < ?2 AND previous_id > 0 AND previous_id < ?3)`
 	deleteTombstones = `DELETE FROM revisions WHERE id >= ?1 AND id < ?2 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = ?1`
 

@@ -174,18 +174,19 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 	if err != nil {
 		return false, err
 	}
-	first, through := firstID(reached+1), compact
-	last, found, err := c.number(ctx, selectSliceEnd, first, firstID(compact+1), int64(limit))
+	through := compact
+	last, found, err := c.number(ctx, selectSliceEnd, firstID(reached+1), firstID(compact+1), int64(limit))
 	if err != nil {
 		return false, err
 	}
 	if found {
 		through = sqlstore.Revision(last >> subBits)
 	}
-	if _, err := c.exec(ctx, deleteReplaced, first, firstID(through+1)); err != nil {
+	// Changes at the compact revision stay for those who watch from there, and go with the next compaction: so this one begins
+	// with the revision that the last one reached.
+	if _, err := c.exec(ctx, deleteReplaced, firstID(reached), firstID(through+1), firstID(compact)); err != nil {
 		return false, err
 	}
-	// A tombstone at the compact revision stays for those who watch from there, and goes with the next compaction.
 	if _, err := c.exec(ctx, deleteTombstones, firstID(reached), firstID(min(through+1, compact))); err != nil {
 		return false, err
 	}
