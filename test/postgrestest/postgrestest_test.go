@@ -54,6 +54,32 @@ func TestDatabasesAreSeparateAndDropped(t *testing.T) {
 	}
 }
 
+func TestSchemasAreSeparateAndDropped(t *testing.T) {
+	const exists = "SELECT count(*) FROM pg_tables WHERE tablename = 'a'"
+	t.Run("inner", func(t *testing.T) {
+		dsn := postgrestest.Schema(t)
+		conn, err := pgx.Connect(context.Background(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(context.Background(), "CREATE TABLE a ()"); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := query[int](t, dsn, exists+" AND schemaname = current_schema()"); n != 1 {
+			t.Error("the table is not in the schema")
+		}
+		if n := query[int](t, postgrestest.Schema(t), exists+" AND schemaname = current_schema()"); n != 0 {
+			t.Error("the table is in another schema too")
+		}
+	})
+	if n := query[int](t, postgrestest.Schema(t), exists); n != 0 {
+		t.Error("the table is still there after its test")
+	}
+}
+
 func TestICULocaleOrdersTextByLanguage(t *testing.T) {
 	const order = "SELECT 'B' < 'a'" // true bytewise, false in English
 	if !query[bool](t, postgrestest.Database(t), order) {

@@ -1,0 +1,25 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/pkg/sqlstore/sqlite"
+	"github.com/kubase/kubase/pkg/sqlstore/storetest"
+)
+
+// fresh makes an empty database.
+func fresh(t *testing.T) storetest.Opener {
+	path := filepath.Join(t.TempDir(), "kubase.db")
+	return func(t *testing.T) sqlstore.Engine {
+		t.Helper()
+		engine, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return engine
+	}
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, fresh) }
