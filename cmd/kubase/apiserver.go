@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -65,8 +67,8 @@ func runAPIServer(cmd *cobra.Command, o *server.Options) error {
 	ready := func(url, kubeconfig string) {}
 	var output *logsapi.LoggingOptions // nil: where the logging flags say
 	if cmd.Name() != kubeAPIServer && !asksForLog(cmd.Flags()) {
-		c := &console{out: cmd.OutOrStdout(), log: cmd.ErrOrStderr()}
-		c.watch(ctx)
+		c := &console{out: cmd.OutOrStdout(), log: cmd.ErrOrStderr(), stopped: func() bool { return ctx.Err() != nil }}
+		c.watch()
 		ready = c.ready
 		output = &logsapi.LoggingOptions{ErrorStream: c, InfoStream: c}
 	}
@@ -95,7 +97,11 @@ func runAPIServer(cmd *cobra.Command, o *server.Options) error {
 		g.AddMetrics()
 	}
 	components.AddMetrics()
-	return server.Run(ctx, completed, func() { ready(completed.ServerURL, completed.Kubeconfig) })
+	err = server.Run(ctx, completed, func() { ready(completed.ServerURL, completed.Kubeconfig) })
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // told to stop before it served: it did
+	}
+	return err
 }
 
 // asksForLog reports whether the user gave a flag that says how much or how to log.

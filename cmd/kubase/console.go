@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -19,23 +18,24 @@ const slowStart = 15 * time.Second
 type console struct {
 	out     io.Writer
 	log     io.Writer
-	serving atomic.Bool
+	started atomic.Bool
+	stopped func() bool // whether the program was told to stop
 }
 
+func (c *console) serving() bool { return c.started.Load() && !c.stopped() }
+
 // watch says so if the server is not ready after a while.
-func (c *console) watch(ctx context.Context) {
-	context.AfterFunc(ctx, func() { c.serving.Store(false) })
-	timer := time.AfterFunc(slowStart, func() {
-		if !c.serving.Load() && ctx.Err() == nil {
+func (c *console) watch() {
+	time.AfterFunc(slowStart, func() {
+		if !c.started.Load() && !c.stopped() {
 			fmt.Fprintln(c.log, "The server is not ready yet. With -v=1 it says what it does.")
 		}
 	})
-	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
 // ready says what to do next. The kubeconfig is empty if there is none to offer.
 func (c *console) ready(url, kubeconfig string) {
-	c.serving.Store(true)
+	c.started.Store(true)
 	fmt.Fprintf(c.out, "kubase %s is ready.\n  server      %s\n", baseversion.Get().GitVersion, url)
 	if kubeconfig != "" {
 		fmt.Fprintf(c.out, "  kubeconfig  %s\n", kubeconfig)
@@ -43,9 +43,10 @@ func (c *console) ready(url, kubeconfig string) {
 	}
 }
 
-// Write takes a message of the log. The text format writes each with one call, its severity first.
+// Write takes a message of the log. The text format writes each with one call, its severity first. After a fatal one the
+// program ends, so nobody will say it again.
 func (c *console) Write(message []byte) (int, error) {
-	if c.serving.Load() && len(message) > 0 && message[0] == 'E' {
+	if len(message) > 0 && (message[0] == 'F' || message[0] == 'E' && c.serving()) {
 		return c.log.Write(message)
 	}
 	return len(message), nil

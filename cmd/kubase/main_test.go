@@ -64,7 +64,8 @@ func TestVersionCommand(t *testing.T) {
 
 func TestConsoleShowsErrorsWhileServing(t *testing.T) {
 	var out, log strings.Builder
-	c := &console{out: &out, log: &log}
+	stopped := false
+	c := &console{out: &out, log: &log, stopped: func() bool { return stopped }}
 	write := func(message string) {
 		if n, err := c.Write([]byte(message)); n != len(message) || err != nil {
 			t.Errorf("Write returned %d, %v", n, err)
@@ -75,9 +76,10 @@ func TestConsoleShowsErrorsWhileServing(t *testing.T) {
 	write("I2 info\n")
 	write("W3 warning\n")
 	write("E4 error\n")
-	c.serving.Store(false)
+	stopped = true
 	write("E5 stopping\n")
-	if log.String() != "E4 error\n" {
+	write("F6 fatal\n")
+	if log.String() != "E4 error\nF6 fatal\n" {
 		t.Errorf("the log shows %q", log.String())
 	}
 	for _, want := range []string{"https://127.0.0.1:6443\n", "kubectl --kubeconfig dir/admin.kubeconfig "} {

@@ -22,13 +22,17 @@ import (
 	"github.com/kubase/kubase/pkg/server/datastore"
 )
 
-// readyPoll is how often a starting server looks whether it is ready.
-const readyPoll = 100 * time.Millisecond
+const (
+	// readyPoll is how often a starting server looks whether it is ready.
+	readyPoll = 100 * time.Millisecond
+	// startupGrace is how long a server that is told to stop while it starts may take to start first.
+	startupGrace = 20 * time.Second
+)
 
 type dialer = utilnet.DialFunc
 
 // Run serves until ctx is done, and then until the requests in flight have been answered. It calls ready once, when the
-// server first is.
+// server first is. If ctx is done before there is anything to serve, Run returns its error.
 func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 	if err := listen(ctx, o); err != nil {
 		return err
@@ -54,8 +58,30 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot prepare the server: %w", err)
 	}
-	go reportReady(ctx, config.core.client, ready)
-	return prepared.Run(ctx)
+	started := make(chan struct{})
+	serving, cancel := delayed(ctx, started, startupGrace)
+	defer cancel()
+	go reportReady(serving, config.core.client, func() {
+		close(started)
+		if ctx.Err() == nil {
+			ready()
+		}
+	})
+	return prepared.Run(serving)
+}
+
+// delayed returns a context that ends when ctx has ended and the server has started, or has been given grace to. Upstream's
+// hooks, when their context ends while they start something, take that for a failure and end the process on the spot.
+func delayed(ctx context.Context, started <-chan struct{}, grace time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-started:
+		case <-time.After(grace):
+		}
+		cancel()
+	})
+	return later, cancel
 }
 
 // listen takes the port before anything else, so that a port in use is found before a database is opened.
