@@ -12,13 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -275,12 +278,19 @@ func testAnonymous(t *testing.T, r *running) {
 }
 
 func testKubernetesService(t *testing.T, r *running) {
-	service, err := r.client.CoreV1().Services("default").Get(context.Background(), "kubernetes", metav1.GetOptions{})
+	// The controller that makes it waits until the server is ready.
+	err := wait.PollUntilContextTimeout(context.Background(), readyPoll, time.Minute, true, func(ctx context.Context) (bool, error) {
+		service, err := r.client.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err == nil && service.Spec.ClusterIP != "10.43.0.1" {
+			t.Errorf("the service has the address %s, want 10.43.0.1", service.Spec.ClusterIP)
+		}
+		return true, err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if service.Spec.ClusterIP != "10.43.0.1" {
-		t.Errorf("the service has the address %s, want 10.43.0.1", service.Spec.ClusterIP)
+		t.Error(err)
 	}
 }
 

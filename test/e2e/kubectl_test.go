@@ -32,6 +32,7 @@ spec:
 
 func testKubectl(t *testing.T, s *server) {
 	contains(t, s.kubectl(t, "version"), "Server Version: v1.37.2+kubase.")
+	s.kubectl(t, "wait", "service/kubernetes", "--for=create", "--timeout=30s")
 	contains(t, s.kubectl(t, "get", "ns,svc,apiservices"),
 		"namespace/kube-system", "service/kubernetes", "10.43.0.1", "v1.apps", "True")
 	contains(t, s.kubectl(t, "explain", "deployment.spec.replicas"), "FIELD: replicas <integer>")
