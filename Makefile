@@ -1,0 +1,63 @@
+# kubase. `make` alone lists the targets.
+
+GO          ?= go
+BIN         := bin/kubase
+VERSION_PKG := github.com/kubase/kubase/pkg/server/version
+COMMIT      := $(shell git rev-parse HEAD 2>/dev/null)
+DATE        := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
+LDFLAGS     := -s -w -X $(VERSION_PKG).commit=$(COMMIT) -X $(VERSION_PKG).date=$(DATE)
+# More flags for go test, such as -v or -count=1.
+TESTFLAGS   ?=
+STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# What builds in seconds and runs with the race detector, and what links Kubernetes.
+STORE   := ./migrations/... ./pkg/sqlstore/... ./pkg/etcdshim/... ./pkg/server/datastore/... ./test/postgrestest/...
+SERVER  := ./cmd/... ./pkg/registry/... ./pkg/server ./pkg/server/pki/... ./pkg/server/version/...
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/kubase
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/kubase
+
+.PHONY: run
+run: build ## Run the API server on SQLite in ./.kubase; ARGS adds flags
+	$(BIN) apiserver $(ARGS)
+
+.PHONY: test
+test: vet test-store test-server test-conformance test-e2e ## Run all tests; Postgres is installed if it is missing
+
+.PHONY: test-store
+test-store: postgres ## Test the store and the etcd API, with the race detector
+	$(GO) test $(TESTFLAGS) -race $(STORE) ./test/layout
+
+.PHONY: test-server
+test-server: ## Test the API server's parts
+	$(GO) test $(TESTFLAGS) -timeout 20m $(SERVER)
+
+.PHONY: test-conformance
+test-conformance: postgres ## Run Kubernetes' own storage tests on both engines
+	$(GO) test $(TESTFLAGS) -timeout 30m ./test/conformance/...
+
+.PHONY: test-e2e
+test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
+	$(GO) test $(TESTFLAGS) -timeout 30m ./test/e2e/...
+
+.PHONY: vet
+vet: ## Check formatting and run go vet
+	@unformatted=$$(gofmt -l cmd pkg migrations test); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: vet ## Run staticcheck too; the first time it takes minutes
+	$(STATICCHECK) ./...
+
+.PHONY: postgres
+postgres: ## Install Postgres for the tests if it is missing
+	@test -x "$$(command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)" || test/install-postgres.sh
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
