@@ -107,7 +107,7 @@ func (b *batch) change(kv KeyValue, prev *Row) error {
 	}
 	event := &Event{KV: kv}
 	if prev != nil {
-		event.Prev = &prev.KeyValue
+		event.setPrev(&prev.KeyValue, b.pending)
 	}
 	if kv.Version == 0 {
 		event.Type = EventDelete

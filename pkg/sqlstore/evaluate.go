@@ -203,7 +203,8 @@ func (e evaluation) delete(d *DeleteRequest) (*DeleteResult, error) {
 }
 
 // checkChanges says ErrDuplicateKey if a Txn may change a key twice: etcd's rule, by which the two branches of a nested Txn
-// exclude each other, and a delete covers keys whether they are there or not.
+// exclude each other, and a delete covers keys whether they are there or not. As in etcd, a delete without an upper end is
+// overlooked: it and a put of one key are both done, in order.
 func checkChanges(r *TxnRequest) error {
 	if _, err := changesOf(r.Success); err != nil {
 		return err
@@ -220,7 +221,7 @@ type changes struct {
 
 func (c *changes) deleted(key []byte) bool {
 	for _, d := range c.deletes {
-		if d.Contains(key) {
+		if !d.Unbounded() && d.Contains(key) {
 			return true
 		}
 	}

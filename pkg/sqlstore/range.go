@@ -100,6 +100,9 @@ func (r *RangeRequest) result(q RangeQuery, rows RangeRows) *RangeResult {
 	if r.Fields == KeyFields { // values are there if they were sorted by, or known to a batch
 		for i := range res.KVs {
 			res.KVs[i].Value = nil
+			if r.SortTarget != SortByValue {
+				res.KVs[i].Lease = 0 // etcd then answers from its index of keys, which has no leases
+			}
 		}
 	}
 	return res
@@ -116,7 +119,7 @@ func (r *RangeRequest) sort(kvs []KeyValue) {
 	if r.keyOrder() {
 		return
 	}
-	slices.SortFunc(kvs, func(a, b KeyValue) int {
+	slices.SortStableFunc(kvs, func(a, b KeyValue) int {
 		var c int
 		switch r.SortTarget {
 		case SortByKey:

@@ -78,6 +78,20 @@ func (r KeyRange) Span() (start, end []byte) {
 	}
 }
 
+// setPrev sets the version that the event replaced. As in etcd it is the version before the event's revision, even if the key was
+// changed earlier in the same revision: by one of the events before.
+func (e *Event) setPrev(prev *KeyValue, before []*Event) {
+	if prev != nil && prev.ModRevision == e.KV.ModRevision {
+		for i := len(before) - 1; i >= 0; i-- {
+			if bytes.Equal(before[i].KV.Key, e.KV.Key) {
+				prev = before[i].Prev
+				break
+			}
+		}
+	}
+	e.Prev = prev
+}
+
 // after is the event as it can be reported after a compaction: at or below the compact revision, the version that it replaced is
 // no longer readable.
 func (e *Event) after(compacted Revision) *Event {

@@ -329,6 +329,7 @@ func (s *Store) events(ctx context.Context, q EventsQuery) (EventRows, error) {
 		return EventRows{}, &CompactedError{CompactRevision: rows.Meta.CompactRevision}
 	}
 	for i, e := range rows.Events {
+		e.setPrev(e.Prev, rows.Events[:i])
 		rows.Events[i] = e.after(rows.Meta.CompactRevision)
 	}
 	return rows, nil

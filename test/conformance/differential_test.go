@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
+
+	kubase "github.com/kubase/kubase/test/conformance/testserver"
+	"github.com/kubase/kubase/test/postgrestest"
+)
+
+var (
+	seed       = flag.Uint64("seed", 0, "seed of the differential test; 0 chooses one")
+	operations = flag.Int("operations", 1500, "operations of the differential test on each engine")
+)
+
+func TestMain(m *testing.M) { os.Exit(postgrestest.Run(m)) }
+
+// TestSameAnswersAsEtcd sends the same random requests to a real etcd and to kubase: answers, errors and what watches see must be
+// the same but for ids of cluster and member and what only raft knows.
+func TestSameAnswersAsEtcd(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Setenv(kubase.EngineVariable, engine)
+			chosen := *seed
+			if chosen == 0 {
+				chosen = rand.Uint64()
+			}
+			t.Logf("-seed=%d", chosen)
+			real, ours := connectTo(t, testserver.RunEtcd(t, nil)), connectTo(t, kubase.RunEtcd(t, nil))
+			g := &generator{rnd: rand.New(rand.NewPCG(chosen, 0)), revision: 1}
+			watches := g.watches()
+			realEvents, ourEvents := real.watch(t, watches), ours.watch(t, watches)
+			for i := range *operations {
+				r := g.request()
+				want, wantErr := real.send(t, r)
+				got, gotErr := ours.send(t, r)
+				if diff := cmp.Diff(wantErr, gotErr); diff != "" {
+					t.Fatalf("operation %d, %T %v: errors differ (- etcd, + kubase):\n%s", i, r, r, diff)
+				}
+				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+					t.Fatalf("operation %d, %T %v: answers differ (- etcd, + kubase):\n%s", i, r, r, diff)
+				}
+				g.learn(want)
+			}
+			for i := range watches {
+				want, got := realEvents(i, g.revision), ourEvents(i, g.revision)
+				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+					t.Errorf("watch %d, %v: events differ (- etcd, + kubase):\n%s", i, watches[i], diff)
+				}
+			}
+		})
+	}
+}
+
+// server is one side.
+type server struct {
+	kv      pb.KVClient
+	lease   pb.LeaseClient
+	watcher pb.WatchClient
+}
+
+func connectTo(t *testing.T, client *kubernetes.Client) server {
+	t.Cleanup(func() { _ = client.Close() }) // the server may be gone already
+	conn := client.ActiveConnection()
+	return server{kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watcher: pb.NewWatchClient(conn)}
+}
+
+const operationTimeout = 30 * time.Second
+
+// send returns the answer without what may differ, and the error as a client sees it.
+func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
+	ctx, cancel := context.WithTimeout(t.Context(), operationTimeout)
+	defer cancel()
+	var answer proto.Message
+	var err error
+	switch r := r.(type) {
+	case *pb.RangeRequest:
+		answer, err = s.kv.Range(ctx, r)
+	case *pb.PutRequest:
+		answer, err = s.kv.Put(ctx, r)
+	case *pb.DeleteRangeRequest:
+		answer, err = s.kv.DeleteRange(ctx, r)
+	case *pb.TxnRequest:
+		answer, err = s.kv.Txn(ctx, r)
+	case *pb.CompactionRequest:
+		answer, err = s.kv.Compact(ctx, r)
+	case *pb.LeaseGrantRequest:
+		answer, err = s.lease.LeaseGrant(ctx, r)
+	case *pb.LeaseRevokeRequest:
+		answer, err = s.lease.LeaseRevoke(ctx, r)
+	default:
+		t.Fatalf("no way to send a %T", r)
+	}
+	if err != nil {
+		return nil, fmt.Sprintf("%s: %s", status.Code(err), status.Convert(err).Message())
+	}
+	header := answer.ProtoReflect().Get(answer.ProtoReflect().Descriptor().Fields().ByName("header")).Message()
+	for _, name := range []protoreflect.Name{"cluster_id", "member_id", "raft_term"} {
+		header.Clear(header.Descriptor().Fields().ByName(name))
+	}
+	return answer, ""
+}
+
+// watch starts watches and returns what waits until one of them has seen a revision, and returns its events.
+func (s server) watch(t *testing.T, creates []*pb.WatchCreateRequest) func(i int, through int64) []*pb.WatchResponse {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	streams := make([]pb.Watch_WatchClient, len(creates))
+	for i, create := range creates {
+		stream, err := s.watcher.Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+			t.Fatal(err)
+		}
+		if created, err := stream.Recv(); err != nil || !created.Created {
+			t.Fatalf("creating a watch: %v, %v", created, err)
+		}
+		streams[i] = stream
+	}
+	progress := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	return func(i int, through int64) []*pb.WatchResponse {
+		timer := time.AfterFunc(operationTimeout, cancel)
+		defer timer.Stop()
+		all := &pb.WatchResponse{}
+		for {
+			if err := streams[i].Send(progress); err != nil {
+				t.Fatal(err)
+			}
+			response, err := streams[i].Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Events = append(all.Events, response.Events...) // how they are batched is the server's choice
+			if len(response.Events) == 0 && response.Header.Revision >= through {
+				return []*pb.WatchResponse{all}
+			}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package conformance
+
+import (
+	"bytes"
+	"math/rand/v2"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// generator makes random requests that are likely to meet each other: few keys, revisions near the current one.
+type generator struct {
+	rnd      *rand.Rand
+	revision int64 // the newest that an answer has shown
+	leases   []int64
+	// A Txn has either puts that keep a value or lease, or deletes without an upper end: a put that keeps what such a delete
+	// took away makes etcd 3.7.0 panic.
+	openDeletes bool
+}
+
+// Keys with bytes at both ends of the alphabet, prefixes of one another.
+var keys = []string{"a", "a\x00", "a/1", "a/2", "a/2/x", "b", "b\xff", "b\xff\xff", "c", "\x00", "\xff", "\xff\xff"}
+
+// learn takes the revision from an answer.
+func (g *generator) learn(answer proto.Message) {
+	if h, ok := answer.(interface{ GetHeader() *pb.ResponseHeader }); ok && answer != nil && h.GetHeader() != nil {
+		g.revision = max(g.revision, h.GetHeader().Revision)
+	}
+}
+
+func (g *generator) request() proto.Message {
+	switch n := g.rnd.IntN(100); {
+	case n < 30:
+		return g.put()
+	case n < 55:
+		return g.rangeRequest()
+	case n < 65:
+		return g.deleteRange()
+	case n < 92:
+		g.openDeletes = g.one(2)
+		return g.txn(2)
+	case n < 94:
+		return &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.rnd.IntN(2) == 0}
+	case n < 98:
+		id := int64(1 + g.rnd.IntN(6))
+		g.leases = append(g.leases, id)
+		return &pb.LeaseGrantRequest{ID: id, TTL: 1000 + int64(g.rnd.IntN(1000))}
+	default:
+		return &pb.LeaseRevokeRequest{ID: int64(1 + g.rnd.IntN(7))}
+	}
+}
+
+func (g *generator) watches() []*pb.WatchCreateRequest {
+	return []*pb.WatchCreateRequest{
+		{Key: []byte{0}, RangeEnd: []byte{0}, StartRevision: 1, PrevKv: true},
+		{Key: []byte("a"), RangeEnd: []byte("b"), PrevKv: true},
+		{Key: []byte("b")},
+		{Key: []byte("a/2"), RangeEnd: []byte("a/3"), StartRevision: 20, PrevKv: true},
+		{Key: []byte("\xff"), RangeEnd: []byte{0}, Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}},
+	}
+}
+
+func (g *generator) key() []byte {
+	if g.rnd.IntN(100) == 0 {
+		return nil // is refused
+	}
+	return []byte(keys[g.rnd.IntN(len(keys))])
+}
+
+// end is the end of a range: mostly none, else from the key on, or some key, maybe before the start.
+func (g *generator) end() []byte {
+	switch n := g.rnd.IntN(10); {
+	case n < 6:
+		return nil
+	case n < 8:
+		return []byte{0}
+	default:
+		return []byte(keys[g.rnd.IntN(len(keys))])
+	}
+}
+
+func (g *generator) someRevision() int64 {
+	switch n := g.rnd.IntN(20); {
+	case n == 0:
+		return g.revision + 2
+	default:
+		return max(1, g.revision-int64(g.rnd.IntN(40)))
+	}
+}
+
+func (g *generator) value() []byte {
+	if g.rnd.IntN(10) == 0 {
+		return nil
+	}
+	value := make([]byte, g.rnd.IntN(20))
+	for i := range value {
+		value[i] = byte(g.rnd.IntN(256))
+	}
+	return value
+}
+
+func (g *generator) lease() int64 {
+	if len(g.leases) == 0 || g.rnd.IntN(4) != 0 {
+		return 0
+	}
+	return g.leases[g.rnd.IntN(len(g.leases))] // may be revoked by now
+}
+
+func (g *generator) one(in int) bool { return g.rnd.IntN(in) == 0 }
+
+func (g *generator) put() *pb.PutRequest {
+	r := &pb.PutRequest{Key: g.key(), PrevKv: g.one(3), IgnoreValue: g.one(10), IgnoreLease: g.one(10)}
+	if !r.IgnoreValue || g.one(10) {
+		r.Value = g.value()
+	}
+	if !r.IgnoreLease || g.one(10) {
+		r.Lease = g.lease()
+	}
+	return r
+}
+
+func (g *generator) rangeRequest() *pb.RangeRequest {
+	r := &pb.RangeRequest{
+		Key: g.key(), RangeEnd: g.end(), KeysOnly: g.one(6), CountOnly: g.one(6), Serializable: g.one(6),
+	}
+	if g.one(3) {
+		r.Limit = int64(g.rnd.IntN(6))
+	}
+	if g.one(3) {
+		r.Revision = g.someRevision()
+	}
+	if g.one(5) {
+		r.SortOrder = pb.RangeRequest_SortOrder(g.rnd.IntN(3))
+		// By key or modification: keys that tie come in no order that etcd promises.
+		r.SortTarget = []pb.RangeRequest_SortTarget{pb.RangeRequest_KEY, pb.RangeRequest_MOD}[g.rnd.IntN(2)]
+		if r.SortTarget == pb.RangeRequest_MOD {
+			r.RangeEnd = nil
+		}
+	}
+	if g.one(8) {
+		r.MinModRevision = g.someRevision()
+	}
+	if g.one(8) {
+		r.MaxCreateRevision = g.someRevision()
+	}
+	return r
+}
+
+func (g *generator) deleteRange() *pb.DeleteRangeRequest {
+	return &pb.DeleteRangeRequest{Key: g.key(), RangeEnd: g.end(), PrevKv: g.one(2)}
+}
+
+func (g *generator) txn(depth int) *pb.TxnRequest {
+	r := &pb.TxnRequest{}
+	for range g.rnd.IntN(3) {
+		r.Compare = append(r.Compare, g.compare())
+	}
+	for range g.rnd.IntN(3) {
+		r.Success = append(r.Success, g.op(depth))
+	}
+	for range g.rnd.IntN(3) {
+		r.Failure = append(r.Failure, g.op(depth))
+	}
+	return r
+}
+
+func (g *generator) compare() *pb.Compare {
+	c := &pb.Compare{Key: g.key(), Result: pb.Compare_CompareResult(g.rnd.IntN(4))}
+	if g.one(4) {
+		c.RangeEnd = g.end()
+	}
+	switch g.rnd.IntN(5) {
+	case 0:
+		c.Target, c.TargetUnion = pb.Compare_VERSION, &pb.Compare_Version{Version: int64(g.rnd.IntN(4))}
+	case 1:
+		c.Target, c.TargetUnion = pb.Compare_CREATE, &pb.Compare_CreateRevision{CreateRevision: g.someRevision()}
+	case 2:
+		revision := g.someRevision()
+		if g.one(2) {
+			revision = 0
+		}
+		c.Target, c.TargetUnion = pb.Compare_MOD, &pb.Compare_ModRevision{ModRevision: revision}
+	case 3:
+		c.Target, c.TargetUnion = pb.Compare_VALUE, &pb.Compare_Value{Value: g.value()}
+	case 4:
+		c.Target, c.TargetUnion = pb.Compare_LEASE, &pb.Compare_Lease{Lease: g.lease()}
+	}
+	return c
+}
+
+func (g *generator) op(depth int) *pb.RequestOp {
+	switch n := g.rnd.IntN(10); {
+	case n < 4:
+		put := g.put()
+		if g.openDeletes {
+			put.IgnoreValue, put.IgnoreLease = false, false
+		}
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
+	case n < 7:
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: g.rangeRequest()}}
+	case n < 9 || depth == 0:
+		del := g.deleteRange()
+		if !g.openDeletes && bytes.Equal(del.RangeEnd, []byte{0}) {
+			del.RangeEnd = nil
+		}
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: del}}
+	default:
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: g.txn(depth - 1)}}
+	}
+}
