@@ -27,3 +27,5 @@ func opener(dsn string) storetest.Opener {
 }
 
 func TestStore(t *testing.T) { storetest.Run(t, fresh) }
+
+func TestRandomHistory(t *testing.T) { storetest.RunRandom(t, fresh) }

@@ -23,3 +23,5 @@ func fresh(t *testing.T) storetest.Opener {
 }
 
 func TestStore(t *testing.T) { storetest.Run(t, fresh) }
+
+func TestRandomHistory(t *testing.T) { storetest.RunRandom(t, fresh) }
