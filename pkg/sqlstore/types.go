@@ -79,13 +79,12 @@ func (r KeyRange) Span() (start, end []byte) {
 }
 
 // setPrev sets the version that the event replaced. As in etcd it is the version before the event's revision, even if the key was
-// changed earlier in the same revision: by one of the events before.
+// changed earlier in the same revision: by events before, of which the first has it.
 func (e *Event) setPrev(prev *KeyValue, before []*Event) {
 	if prev != nil && prev.ModRevision == e.KV.ModRevision {
-		for i := len(before) - 1; i >= 0; i-- {
+		for i := len(before) - 1; i >= 0 && before[i].KV.ModRevision == e.KV.ModRevision; i-- {
 			if bytes.Equal(before[i].KV.Key, e.KV.Key) {
 				prev = before[i].Prev
-				break
 			}
 		}
 	}
