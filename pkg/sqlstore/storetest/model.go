@@ -219,7 +219,7 @@ func (t *modelTxn) put(p *sqlstore.PutRequest) *sqlstore.PutResult {
 		if p.IgnoreLease {
 			kv.Lease = prev.Lease
 		}
-		event.Prev = &prev
+		event.Prev = t.prev(string(p.Key))
 		if p.PrevKV {
 			res.Prev = &prev
 		}
@@ -246,11 +246,18 @@ func (t *modelTxn) deleteRange(d *sqlstore.DeleteRequest) *sqlstore.DeleteResult
 }
 
 func (t *modelTxn) delete(key string) {
-	prev := t.now[key]
 	delete(t.now, key)
 	t.events = append(t.events, &sqlstore.Event{
-		Type: sqlstore.EventDelete, Prev: &prev, KV: sqlstore.KeyValue{Key: []byte(key), ModRevision: t.m.current() + 1},
+		Type: sqlstore.EventDelete, Prev: t.prev(key), KV: sqlstore.KeyValue{Key: []byte(key), ModRevision: t.m.current() + 1},
 	})
+}
+
+// prev is what events of a key call its previous version: that before the Txn, even if the Txn changes the key twice.
+func (t *modelTxn) prev(key string) *sqlstore.KeyValue {
+	if kv, ok := t.before[key]; ok {
+		return &kv
+	}
+	return nil
 }
 
 func (t *modelTxn) rangeOf(r *sqlstore.RangeRequest) *sqlstore.RangeResult {
@@ -275,6 +282,9 @@ func (t *modelTxn) rangeOf(r *sqlstore.RangeRequest) *sqlstore.RangeResult {
 	if r.Fields == sqlstore.KeyFields {
 		for i := range res.KVs {
 			res.KVs[i].Value = nil
+			if r.SortTarget != sqlstore.SortByValue {
+				res.KVs[i].Lease = 0 // etcd answers from its index, which has none
+			}
 		}
 	}
 	return res

@@ -53,7 +53,7 @@ type history struct {
 }
 
 const (
-	shownSteps  = 15
+	shownSteps  = 8
 	mostWatches = 10
 )
 

@@ -4,7 +4,8 @@ import "github.com/kubase/kubase/pkg/sqlstore"
 
 // ChangesTwice says whether a Txn breaks etcd's rule against changing a key twice, by looking at each pair of operations: slow, and
 // the rule as one would say it. Two puts of a key, or a put and a delete that covers it, must not both be in the Txn, unless they are
-// in the two branches of one Txn, or the delete is in a nested Txn behind the one with the put.
+// in the two branches of one Txn, or the delete is in a nested Txn behind the one with the put. Deletes without
+// an upper end do not count.
 func ChangesTwice(r *sqlstore.TxnRequest) bool {
 	return clashIn(r.Success) || clashIn(r.Failure)
 }
@@ -46,7 +47,7 @@ func clash(x, y sqlstore.Op) bool {
 	case x.Put != nil && y.Put != nil:
 		return string(x.Put.Key) == string(y.Put.Key)
 	case x.Put != nil && y.Delete != nil:
-		return inRange(string(x.Put.Key), y.Delete.KeyRange)
+		return inRange(string(x.Put.Key), y.Delete.KeyRange) && string(y.Delete.End) != "\x00"
 	case x.Delete != nil && y.Put != nil:
 		return clash(y, x)
 	}
