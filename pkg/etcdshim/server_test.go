@@ -1,0 +1,79 @@
+package etcdshim_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/kubase/kubase/pkg/etcdshim"
+	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/pkg/sqlstore/sqlite"
+)
+
+// api is a client of each service of one server.
+type api struct {
+	kv          pb.KVClient
+	watch       pb.WatchClient
+	lease       pb.LeaseClient
+	maintenance pb.MaintenanceClient
+	cluster     pb.ClusterClient
+	server      *etcdshim.Server
+}
+
+// serve starts a server on an empty store in memory until the test ends.
+func serve(t *testing.T, options etcdshim.Options) api {
+	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "kubase.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlstore.Open(t.Context(), engine, sqlstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := bufconn.Listen(64 << 10)
+	server := etcdshim.NewServer(store, options)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		server.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a := api{
+		kv: pb.NewKVClient(conn), watch: pb.NewWatchClient(conn), lease: pb.NewLeaseClient(conn),
+		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), server: server,
+	}
+	// The first call waits until the server serves.
+	if _, err := a.cluster.MemberList(t.Context(), &pb.MemberListRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a api) put(t *testing.T, key, value string) int64 {
+	t.Helper()
+	r, err := a.kv.Put(t.Context(), &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Header.Revision
+}
