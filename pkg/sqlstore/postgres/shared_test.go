@@ -1,0 +1,124 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/test/postgrestest"
+)
+
+// TestTwoStoresWriteOneLog lets two servers write to one database. Revisions are dense (I1), and watchers of both get the merged log
+// (I8).
+func TestTwoStoresWriteOneLog(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]sqlstore.Options{"Ring": quick, "History": {
+		RetryInterval: quick.RetryInterval, PollInterval: quick.PollInterval, RingBytes: 2000,
+	}} {
+		t.Run(name, func(t *testing.T) {
+			const writers, each = 2, 60
+			ctx, dsn := testContext(t), postgrestest.Schema(t)
+			stores := []*sqlstore.Store{openStore(t, dsn, options), openStore(t, dsn, options)}
+			var writing sync.WaitGroup
+			for i, s := range stores {
+				for j := range writers {
+					writing.Go(func() {
+						for n := range each {
+							if _, err := create(ctx, s, fmt.Sprintf("%d/%d/%d", i, j, n)); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+			}
+			last := sqlstore.Revision(1 + len(stores)*writers*each)
+			logs := make([][]string, len(stores))
+			var reading sync.WaitGroup
+			for i, s := range stores {
+				stream := watchAll(t, s, 2)
+				reading.Go(func() {
+					var err error
+					if logs[i], err = log(ctx, stream, 2, last); err != nil {
+						t.Errorf("store %d: %v", i, err)
+					}
+				})
+			}
+			writing.Wait()
+			reading.Wait()
+			if !slices.Equal(logs[0], logs[1]) {
+				t.Errorf("the logs differ: %v, %v", logs[0], logs[1])
+			}
+			if now, err := stores[1].CurrentRevision(ctx); err != nil || now != last {
+				t.Errorf("I1: revision %d, want %d (%v)", now, last, err)
+			}
+		})
+	}
+}
+
+// TestReadThenWatchIsConsistent does what the API server does for a consistent list: read the current revision, then wait until the
+// watch has progressed that far. All that the other server wrote before must have come by then.
+func TestReadThenWatchIsConsistent(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := testContext(t), postgrestest.Schema(t)
+	a, b := openStore(t, dsn, quick), openStore(t, dsn, quick)
+	stream := watchAll(t, b, 2)
+	seen := sqlstore.Revision(1)
+	for n := range 40 {
+		written := mustCreate(ctx, t, a, fmt.Sprint(n))
+		now, err := b.CurrentRevision(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now != written {
+			t.Fatalf("I2: %d was acknowledged, the other server reads %d", written, now)
+		}
+		stream.RequestProgress(nil)
+		for {
+			batch, err := stream.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range batch.Events {
+				seen = e.KV.ModRevision
+			}
+			if batch.Watcher != nil {
+				continue
+			}
+			if seen != written || batch.Revision < now {
+				t.Fatalf("I8: progress at %d after events up to %d, a reader has seen %d", batch.Revision, seen, now)
+			}
+			break
+		}
+	}
+}
+
+// TestTwoStoresOpenAnEmptyDatabaseTogether lets servers that start together migrate one database.
+func TestTwoStoresOpenAnEmptyDatabaseTogether(t *testing.T) {
+	t.Parallel()
+	dsn := postgrestest.Schema(t)
+	var group sync.WaitGroup
+	ids := make([]int64, 3)
+	for i := range ids {
+		group.Go(func() {
+			engine := opener(dsn)(t)
+			if err := engine.Walk(t.Context(), sqlstore.Visitor{
+				Meta:   func(m sqlstore.Meta, _ sqlstore.Revision) error { ids[i] = m.ClusterID; return nil },
+				Lease:  func(sqlstore.Lease) error { return nil },
+				Change: func(*sqlstore.Change) error { return nil },
+				Key:    func(*sqlstore.Row) error { return nil },
+			}); err != nil {
+				t.Error(err)
+			}
+			if err := engine.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if ids[0] == 0 || ids[0] != ids[1] || ids[0] != ids[2] {
+		t.Errorf("cluster ids: %v", ids)
+	}
+}
