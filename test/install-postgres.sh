@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the Postgres server that the tests start for themselves. Only Debian and its kin are known; elsewhere install Postgres 14 or
-# newer by hand, so that initdb is in the PATH.
+# Installs the Postgres server that the tests start for themselves. Only Debian and its kin are known; elsewhere install Postgres
+# by hand, so that initdb is in the PATH.
 set -eu
 if ! command -v apt-get >/dev/null; then
-	echo "Postgres is missing: install Postgres 14 or newer, so that initdb is in the PATH" >&2
+	echo "Postgres is missing: install it, so that initdb is in the PATH" >&2
 	exit 1
 fi
 sudo=
