@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/version/verflag"
 
 	"github.com/kubase/kubase/pkg/server"
-	"github.com/kubase/kubase/pkg/server/version"
 )
 
 // kubeAPIServer is the name under which this program takes the place of the one it is named after.
@@ -36,9 +36,12 @@ func main() {
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:     "kubase",
-		Short:   "A Kubernetes API server on SQLite, Postgres or etcd",
-		Version: version.String(),
+		Use:   "kubase",
+		Short: "A Kubernetes API server on SQLite, Postgres or etcd",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			return cmd.Help()
+		},
 	}
 	root.AddCommand(
 		newAPIServerCommand("apiserver", server.NewOptions()),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,7 @@ func newVersionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := baseversion.Get()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "kubase %s\ncommit %s, built %s with %s for %s\n",
-				v.GitVersion, v.GitCommit, v.BuildDate, v.GoVersion, v.Platform)
+				v.GitVersion, cmp.Or(v.GitCommit, "unknown"), v.BuildDate, v.GoVersion, v.Platform)
 			return err
 		},
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -48,7 +49,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			lines := failure(t, append([]string{"apiserver", "--data-dir=" + t.TempDir()}, c.flags...)...)
+			lines := failure(t, append([]string{"apiserver", "--data-dir=" + t.TempDir(), fmt.Sprintf("--secure-port=%d", freePort(t))}, c.flags...)...)
 			if len(lines) != 1 || !strings.HasPrefix(lines[0], "Error: ") {
 				t.Errorf("got %d lines, want one that begins with Error:\n%s", len(lines), strings.Join(lines, "\n"))
 			}

@@ -61,9 +61,11 @@ func TestInPlaceOfKubeAPIServer(t *testing.T) {
 	if err := os.Symlink(kubase, link); err != nil {
 		t.Fatal(err)
 	}
-	version, err := exec.Command(link, "--version").Output()
-	if err != nil || !strings.HasPrefix(string(version), "Kubernetes v1.37.2+kubase.") {
-		t.Errorf("--version says %q (%v)", version, err)
+	for _, program := range []string{link, kubase} {
+		version, err := exec.Command(program, "--version").Output()
+		if err != nil || !strings.HasPrefix(string(version), "Kubernetes v1.37.2+kubase.") {
+			t.Errorf("%s --version says %q (%v)", filepath.Base(program), version, err)
+		}
 	}
 
 	// The files of a first server stand for those of the cluster.
