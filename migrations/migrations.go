@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -28,6 +29,13 @@ const (
 )
 
 const versionTable = "schema_migrations"
+
+// How often, and how many times, a program that starts while another one migrates asks for the lock: it hardly waits longer than it
+// has to, and gives up after five minutes.
+const (
+	lockRetry = 200 * time.Millisecond
+	lockTries = 1500
+)
 
 // NewerSchemaError says that the database was migrated by a newer program.
 type NewerSchemaError struct {
@@ -80,7 +88,10 @@ func provider(dialect Dialect, db *sql.DB) (*goose.Provider, error) {
 	if dialect == Postgres {
 		kind = goose.DialectPostgres
 		// A lock in a table, not in a session, works through a transaction pooler too.
-		locker, err := lock.NewPostgresTableLocker(lock.WithTableLogger(slog.New(slog.DiscardHandler)))
+		locker, err := lock.NewPostgresTableLocker(
+			lock.WithTableLogger(slog.New(slog.DiscardHandler)),
+			lock.WithTableLockTimeout(lockRetry, lockTries),
+		)
 		if err != nil {
 			return nil, err
 		}
