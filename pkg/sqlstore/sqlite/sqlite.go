@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/kubase/kubase/migrations"
 )
@@ -128,6 +129,7 @@ func migrate(ctx context.Context, dsn string) error {
 func (c *conn) quickCheck(ctx context.Context) error {
 	return c.query(ctx, "PRAGMA quick_check(1)", func(row []driver.Value) error {
 		if text, _ := row[0].(string); text != "ok" {
+			text = strings.ReplaceAll(text, "\n", " ")
 			return fmt.Errorf("the file is damaged (%s): restore it from a snapshot", text)
 		}
 		return nil
