@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kubase/kubase/pkg/sqlstore"
 	"github.com/kubase/kubase/pkg/sqlstore/postgres"
 	"github.com/kubase/kubase/pkg/sqlstore/storetest"
@@ -29,3 +31,32 @@ func opener(dsn string) storetest.Opener {
 func TestStore(t *testing.T) { storetest.Run(t, fresh) }
 
 func TestRandomHistory(t *testing.T) { storetest.RunRandom(t, fresh) }
+
+func TestLargeRevisions(t *testing.T) {
+	for _, revision := range []sqlstore.Revision{1<<31 - 2, 1 << 32, 1 << 60} {
+		storetest.RunFrom(t, revision, func(t *testing.T) storetest.Opener {
+			dsn := postgrestest.Schema(t)
+			if err := opener(dsn)(t).Close(); err != nil {
+				t.Fatal(err)
+			}
+			exec(t, dsn, `UPDATE meta SET current_revision = $1, compact_revision = $1`, revision)
+			exec(t, dsn, `UPDATE compaction SET reached = $1`, revision)
+			return opener(dsn)
+		})
+	}
+}
+
+// exec runs a statement on a connection of its own.
+func exec(t *testing.T, dsn, statement string, args ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
