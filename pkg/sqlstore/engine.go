@@ -165,5 +165,5 @@ type Visitor struct {
 type Lease struct {
 	ID         LeaseID
 	TTL        int64 // seconds, as granted
-	Keepalives int64 // how often it was renewed
+	Keepalives int64 // one more with each renewal, from a random number on: a lease granted again differs from the one before
 }

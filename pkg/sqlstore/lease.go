@@ -36,7 +36,7 @@ type LeaseInfo struct {
 
 // LeaseGrant makes a lease of at least MinLeaseTTL seconds; id 0 lets the store choose. Errors: ErrLeaseExists.
 func (s *Store) LeaseGrant(ctx context.Context, id LeaseID, ttl int64) (LeaseInfo, error) {
-	l := Lease{ID: id, TTL: max(ttl, s.opts.MinLeaseTTL)}
+	l := Lease{ID: id, TTL: max(ttl, s.opts.MinLeaseTTL), Keepalives: rand.Int64N(1 << 62)}
 	err := s.do(ctx, nil, func(ctx context.Context, b *batch) error {
 		if id == 0 {
 			l.ID = LeaseID(rand.Int64N(1<<63-1) + 1)
@@ -59,13 +59,17 @@ func (s *Store) LeaseGrant(ctx context.Context, id LeaseID, ttl int64) (LeaseInf
 // LeaseRevoke ends a lease and deletes its keys, as one revision. Errors: ErrLeaseNotFound.
 func (s *Store) LeaseRevoke(ctx context.Context, id LeaseID) (Revision, error) {
 	var revision Revision
-	err := s.do(ctx, nil, func(ctx context.Context, b *batch) error {
-		err := b.deleteLease(ctx, id)
+	var l Lease
+	err := s.do(ctx, nil, func(ctx context.Context, b *batch) (err error) {
+		if l, err = b.lease(ctx, id); err != nil {
+			return err
+		}
+		err = b.deleteLease(ctx, id)
 		revision = b.revision()
 		return err
 	})
-	if err == nil || isLeaseNotFound(err) {
-		s.lessor.forget(id)
+	if err == nil {
+		s.lessor.forget(l)
 	}
 	return revision, err
 }
@@ -127,10 +131,13 @@ func (l *lessor) saw(lease Lease) {
 	}
 }
 
-func (l *lessor) forget(id LeaseID) {
+// forget ends the countdown of a lease that is gone, unless one with its id was granted since.
+func (l *lessor) forget(lease Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.leases, id)
+	if c, ok := l.leases[lease.ID]; ok && c.Lease == lease {
+		delete(l.leases, lease.ID)
+	}
 }
 
 func (l *lessor) info(id LeaseID) (LeaseInfo, bool) {
@@ -243,7 +250,7 @@ func (l *lessor) expire(ctx context.Context, lease Lease) error {
 	})
 	switch {
 	case isLeaseNotFound(err), err == nil && stored == lease:
-		l.forget(lease.ID)
+		l.forget(lease)
 		return nil
 	case err == nil:
 		l.saw(stored)

@@ -129,6 +129,17 @@ var leaseCases = []testCase{
 		w.expect("delete a= m3 c0 v0, was a=1 m2 c2 v1 l7")
 		f.leases(8)
 	}},
+	{name: "GrantedAgainIsAnotherLease", run: func(f *fixture) {
+		// Another server that counts the first one down must not take the second for it, and expire it early.
+		f.grant(7, 100)
+		before := f.storedLeases()
+		_, err := f.LeaseRevoke(f.ctx, 7)
+		f.must(err)
+		f.grant(7, 100)
+		if after := f.storedLeases(); len(after) != 1 || slices.Equal(after, before) {
+			f.Errorf("the leases were %v and are %v", before, after)
+		}
+	}},
 	{name: "PutMovesAKeyToAnotherLease", run: func(f *fixture) {
 		f.grant(7, 100)
 		f.grant(8, 100)
@@ -141,6 +152,14 @@ var leaseCases = []testCase{
 		f.must(err)
 		same(f, "key", f.list(single("a"), 0), nil)
 	}},
+}
+
+// storedLeases are the leases as they are stored.
+func (f *fixture) storedLeases() []sqlstore.Lease {
+	f.Helper()
+	leases, err := f.engine.Leases(f.ctx)
+	f.must(err)
+	return leases
 }
 
 // leases checks which leases there are.
