@@ -13,7 +13,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("storetest.seed", 0, "seed of the random history; 0: another one each time")
-	stepsFlag = flag.Int("storetest.steps", 1000, "steps of the random history")
+	stepsFlag = flag.Int("storetest.steps", 600, "steps of the random history")
 )
 
 // RunRandom runs a random history on the store and on the model, and compares all answers and events.
