@@ -103,10 +103,10 @@ func (o *Options) location() (location, error) {
 	}
 	if dsn == "" {
 		if o.Backend == backendPostgres {
-			return location{}, errors.New("the postgres backend needs a DSN: give --datastore-dsn=postgres://..., --datastore-dsn-file or " + dsnVariable)
+			return location{}, errors.New("the postgres backend needs a DSN: give --datastore-dsn=postgres://HOST/DATABASE, --datastore-dsn-file or " + dsnVariable)
 		}
 		if o.DataDir == "" {
-			return location{}, errors.New("no datastore: give --datastore-dsn=sqlite:///path/to/file or --datastore-dsn=postgres://...")
+			return location{}, errors.New("no datastore: give --datastore-dsn=sqlite:///PATH or --datastore-dsn=postgres://HOST/DATABASE")
 		}
 		return location{backend: backendSQLite, path: filepath.Join(o.DataDir, sqliteFile)}, nil
 	}
@@ -122,7 +122,7 @@ func (o *Options) location() (location, error) {
 	case hasScheme && !strings.ContainsAny(scheme, "/@= "):
 		err = fmt.Errorf("the DSN's scheme %q is neither sqlite nor postgres", scheme)
 	default:
-		err = errors.New("the DSN does not begin with sqlite: or postgres:")
+		err = errors.New("the DSN begins with neither sqlite: nor postgres:")
 	}
 	if err == nil && o.Backend != "" && o.Backend != l.backend {
 		err = fmt.Errorf("--storage-backend is %s, but the DSN is for %s", o.Backend, l.backend)
