@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -149,18 +148,18 @@ func TestServerDiesWithTheProcess(t *testing.T) {
 		t.Fatal("the child printed no port")
 	}
 	// A session ends when the server does.
-	session, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	session, err := pgx.Connect(ctx, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := session.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	defer func() { _ = session.Close(ctx) }() // it has ended
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	if _, err := session.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+	if _, err := session.WaitForNotification(ctx); err == nil || ctx.Err() != nil {
 		t.Errorf("the server goes on after its test process was killed: %v", err)
 	}
 }
