@@ -147,11 +147,10 @@ func TestWatchProgress(t *testing.T) {
 	s := a.stream(t)
 	s.create(&pb.WatchCreateRequest{Key: []byte("a")})
 	s.recv()
-	var revision int64
 	for range 100 {
-		revision = a.put(t, "a", "1")
+		a.put(t, "a", "1")
 	}
-	revision = a.put(t, "z", "1") // nobody watches it
+	revision := a.put(t, "z", "1") // nobody watches it
 	s.progress()
 	events := 0
 	for {

@@ -1,6 +1,9 @@
 package sqlstore
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // MaxChangesPerTxn bounds how many keys one Txn may change: the sub of a change (I3) fits in 20 bits.
 const MaxChangesPerTxn = 1 << 20
@@ -123,6 +126,14 @@ type RangeQuery struct {
 	Fields   Fields
 	// Count asks for the number of keys in the range whatever the limit.
 	Count bool
+}
+
+// Point returns the key if the query asks for the newest state of one key with all its fields: the read that is worth a statement of
+// its own.
+func (q *RangeQuery) Point() (key []byte, ok bool) {
+	n := len(q.Start)
+	ok = q.Revision == 0 && q.Fields == AllFields && len(q.End) == n+1 && q.End[n] == 0 && bytes.Equal(q.Start, q.End[:n])
+	return q.Start, ok
 }
 
 // RangeRows is the answer to RangeQuery. Rows and Count mean nothing when Meta shows that the revision is not readable.

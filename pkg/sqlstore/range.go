@@ -68,7 +68,7 @@ func (r *RangeRequest) query() RangeQuery {
 	if r.SortTarget == SortByValue && q.Fields == KeyFields {
 		q.Fields = AllFields
 	}
-	if r.Limit > 0 && r.keyOrder() && !r.bounded() {
+	if r.Limit > 0 && r.keyOrder() && !r.bounded() && !r.Single() {
 		q.Limit = r.Limit
 	}
 	q.Count = q.Limit > 0 || q.Fields == NoFields

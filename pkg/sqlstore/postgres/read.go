@@ -44,11 +44,46 @@ func appendRows(dst *[]sqlstore.Row) func(pgx.Rows) error {
 
 // Range implements sqlstore.Engine.
 func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
+	if key, ok := q.Point(); ok {
+		return e.point(ctx, key)
+	}
 	err = e.read(ctx, func(b *pgx.Batch) {
 		queueMeta(b, selectMeta, &rows.Meta)
 		queueRange(b, q, &rows)
 	})
 	return rows, err
+}
+
+func (e *Engine) point(ctx context.Context, key []byte) (rows sqlstore.RangeRows, err error) {
+	var v nullableVersion
+	m := &rows.Meta
+	err = e.pool.QueryRow(ctx, selectPoint, blob(key)).Scan(&m.ClusterID, &m.CurrentRevision, &m.CompactRevision,
+		&v.key, &v.mod, &v.sub, &v.create, &v.version, &v.lease, &v.value)
+	if err != nil {
+		return rows, wrap(err)
+	}
+	if v.mod != nil {
+		rows.Rows = []sqlstore.Row{{KeyValue: v.keyValue(v.key), Sub: *v.sub}}
+		rows.Count = 1
+	}
+	return rows, nil
+}
+
+// nullableVersion is a version from the outer side of a join: its columns are NULL where there is none.
+type nullableVersion struct {
+	key         []byte
+	mod, create *sqlstore.Revision
+	sub         *int64
+	version     *int64
+	lease       *sqlstore.LeaseID
+	value       []byte
+}
+
+// keyValue may be called if mod is not nil.
+func (v *nullableVersion) keyValue(key []byte) sqlstore.KeyValue {
+	return sqlstore.KeyValue{
+		Key: key, Value: v.value, ModRevision: *v.mod, CreateRevision: *v.create, Version: *v.version, Lease: *v.lease,
+	}
 }
 
 func queueRange(b *pgx.Batch, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) {
@@ -137,13 +172,7 @@ func scanEvents(r pgx.Rows, q sqlstore.EventsQuery, rows *sqlstore.EventRows) er
 		event := &sqlstore.Event{}
 		kv := &event.KV
 		var sub int64
-		var prev struct {
-			mod, create *sqlstore.Revision
-			sub         *int64
-			version     *int64
-			lease       *sqlstore.LeaseID
-			value       []byte
-		}
+		var prev nullableVersion
 		if err := r.Scan(&kv.Key, &kv.ModRevision, &sub, &kv.CreateRevision, &kv.Version, &kv.Lease, &kv.Value,
 			&prev.mod, &prev.sub, &prev.create, &prev.version, &prev.lease, &prev.value); err != nil {
 			return err
@@ -153,10 +182,8 @@ func scanEvents(r pgx.Rows, q sqlstore.EventsQuery, rows *sqlstore.EventRows) er
 			kv.Value = nil
 		}
 		if prev.mod != nil {
-			event.Prev = &sqlstore.KeyValue{
-				Key: kv.Key, Value: prev.value, ModRevision: *prev.mod, CreateRevision: *prev.create,
-				Version: *prev.version, Lease: *prev.lease,
-			}
+			previous := prev.keyValue(kv.Key)
+			event.Prev = &previous
 		}
 		bytes += len(kv.Key) + len(kv.Value) + len(prev.value)
 		rows.Events = append(rows.Events, event)

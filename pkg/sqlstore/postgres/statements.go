@@ -23,6 +23,12 @@ SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.va
 FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub
 WHERE k.key = ANY ($1::bytea[])`
 
+	// The newest state of one key and where the store stands, one statement and so one snapshot.
+	selectPoint = `
+SELECT m.cluster_id, m.current_revision, m.compact_revision,
+       k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
+FROM meta m LEFT JOIN keys k ON k.key = $1 LEFT JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub`
+
 	rangeValues = `
 SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub

@@ -56,6 +56,9 @@ func appendRow(rows *[]sqlstore.Row) func([]driver.Value) error {
 
 // Range implements sqlstore.Engine.
 func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
+	if key, ok := q.Point(); ok {
+		return rows, e.withReader(ctx, func(c *conn) error { return c.point(ctx, key, &rows) })
+	}
 	err = e.read(ctx, func(c *conn) error {
 		if err := c.query(ctx, selectMeta, scanMeta(&rows.Meta)); err != nil {
 			return err
@@ -63,6 +66,16 @@ func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstor
 		return c.rangeRows(ctx, q, &rows)
 	})
 	return rows, err
+}
+
+func (c *conn) point(ctx context.Context, key []byte, rows *sqlstore.RangeRows) error {
+	return c.query(ctx, selectPoint, func(row []driver.Value) error {
+		if row[3] != nil {
+			rows.Rows = []sqlstore.Row{version(row[3].([]byte), row[4:])}
+			rows.Count = 1
+		}
+		return scanMeta(&rows.Meta)(row)
+	}, key)
 }
 
 func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) error {
@@ -240,15 +253,20 @@ func (e *Engine) Check(ctx context.Context) error {
 // read runs fn in a read transaction: one snapshot (I4). It holds the snapshot only while fn runs, and fn has its rows in memory
 // when it returns, so no slow client keeps the WAL from being checkpointed.
 func (e *Engine) read(ctx context.Context, fn func(*conn) error) error {
-	var c *conn
+	return e.withReader(ctx, func(c *conn) error {
+		if _, err := c.exec(ctx, begin); err != nil {
+			return err
+		}
+		return errors.Join(fn(c), c.rollback())
+	})
+}
+
+func (e *Engine) withReader(ctx context.Context, fn func(*conn) error) error {
 	select {
-	case c = <-e.readers:
+	case c := <-e.readers:
+		defer func() { e.readers <- c }()
+		return fn(c)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { e.readers <- c }()
-	if _, err := c.exec(ctx, begin); err != nil {
-		return err
-	}
-	return errors.Join(fn(c), c.rollback())
 }

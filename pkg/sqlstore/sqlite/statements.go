@@ -12,6 +12,11 @@ SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
 WHERE k.key = ?1`
 
+	// The newest state of one key and where the store stands, one statement and so one snapshot.
+	selectPoint = `
+SELECT m.cluster_id, m.current_revision, m.compact_revision, k.key, k.id, k.create_revision, k.version, k.lease, r.value
+FROM meta m LEFT JOIN keys k ON k.key = ?1 LEFT JOIN revisions r ON r.id = k.id`
+
 	rangeValues = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
