@@ -136,6 +136,29 @@ func (q *RangeQuery) Point() (key []byte, ok bool) {
 	return q.Start, ok
 }
 
+// The forms of a RangeQuery that need statements of their own; a form is a sum of these.
+const (
+	FormFrom = 1 << iota // no upper end
+	FormAt               // at a revision
+	FormKeys             // without values
+	Forms                // how many forms there are
+)
+
+// Form is the form of the query: the statement for its rows. Without FormKeys it is the statement that counts.
+func (q *RangeQuery) Form() int {
+	form := 0
+	if q.End == nil {
+		form |= FormFrom
+	}
+	if q.Revision > 0 {
+		form |= FormAt
+	}
+	if q.Fields == KeyFields {
+		form |= FormKeys
+	}
+	return form
+}
+
 // RangeRows is the answer to RangeQuery. Rows and Count mean nothing when Meta shows that the revision is not readable.
 type RangeRows struct {
 	Meta  Meta

@@ -156,17 +156,26 @@ func (m Meta) readable(revision Revision) error {
 // Range reads the keys of a range. Errors: ErrCompacted, ErrFutureRevision, ErrUnavailable.
 func (s *Store) Range(ctx context.Context, r *RangeRequest) (*RangeResult, error) {
 	q := r.query()
+	rows, err := s.read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return r.result(q, rows), nil
+}
+
+// read asks the engine, and checks that the revision asked for could be read.
+func (s *Store) read(ctx context.Context, q RangeQuery) (RangeRows, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
 	defer cancel()
 	rows, err := s.engine.Range(ctx, q)
 	if err != nil {
-		return nil, err
+		return RangeRows{}, err
 	}
 	if err := rows.Meta.readable(q.Revision); err != nil {
-		return nil, err
+		return RangeRows{}, err
 	}
 	s.hub.observe(rows.Meta.CurrentRevision)
-	return r.result(q, rows), nil
+	return rows, nil
 }
 
 // Chunks of a RangeStream start small, so that the first keys leave at once, and grow towards a size in bytes.
@@ -241,19 +250,13 @@ func (s *Store) RangeStream(ctx context.Context, r *RangeRequest, chunkBytes int
 
 // page reads at most Limit keys and whether there are more, without counting the range.
 func (s *Store) page(ctx context.Context, r *RangeRequest) (*RangeResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
-	defer cancel()
 	q := r.query()
 	q.Count = false
 	q.Limit++
-	rows, err := s.engine.Range(ctx, q)
+	rows, err := s.read(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	if err := rows.Meta.readable(q.Revision); err != nil {
-		return nil, err
-	}
-	s.hub.observe(rows.Meta.CurrentRevision)
 	more := int64(len(rows.Rows)) > r.Limit
 	if more {
 		rows.Rows = rows.Rows[:r.Limit]

@@ -95,10 +95,10 @@ func queueRange(b *pgx.Batch, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) {
 		bounds = append(bounds, q.Revision)
 	}
 	if q.Fields != sqlstore.NoFields {
-		b.Queue(rangeStatement(q), append(bounds[:len(bounds):len(bounds)], limit(q.Limit))...).Query(appendRows(&rows.Rows))
+		b.Queue(rangeStatements[q.Form()], append(bounds[:len(bounds):len(bounds)], limit(q.Limit))...).Query(appendRows(&rows.Rows))
 	}
 	if q.Count {
-		b.Queue(countStatement(q), bounds...).QueryRow(func(row pgx.Row) error { return row.Scan(&rows.Count) })
+		b.Queue(countStatements[q.Form()&^sqlstore.FormKeys], bounds...).QueryRow(func(row pgx.Row) error { return row.Scan(&rows.Count) })
 	}
 }
 
@@ -107,36 +107,6 @@ func limit(n int64) *int64 {
 		return nil
 	}
 	return &n
-}
-
-func rangeStatement(q sqlstore.RangeQuery) string {
-	i := 0
-	if q.Fields == sqlstore.KeyFields {
-		i |= 4
-	}
-	if q.Revision > 0 {
-		i |= 2
-	}
-	if q.End == nil {
-		i |= 1
-	}
-	return [8]string{
-		rangeValues, rangeValuesFrom, rangeValuesAt, rangeValuesAtFrom,
-		rangeKeys, rangeKeysFrom, rangeKeysAt, rangeKeysAtFrom,
-	}[i]
-}
-
-func countStatement(q sqlstore.RangeQuery) string {
-	switch {
-	case q.Revision > 0 && q.End == nil:
-		return countKeysAtFrom
-	case q.Revision > 0:
-		return countKeysAt
-	case q.End == nil:
-		return countKeysFrom
-	default:
-		return countKeys
-	}
 }
 
 // Events implements sqlstore.Engine.

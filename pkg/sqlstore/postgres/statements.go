@@ -1,5 +1,7 @@
 package postgres
 
+import "github.com/kubase/kubase/pkg/sqlstore"
+
 // Every statement of this engine. A range is [$1, $2); the variants named From have no upper end. The variants named At read the
 // state at a revision: a key's version there is its live one if that is not newer, else the one that the key's only later change
 // that replaced a version not newer points to. A limit of NULL is no limit.
@@ -160,4 +162,24 @@ SELECT sum(pg_total_relation_size(c.oid))::bigint
 FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
   AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers')`
 	selectSchemaVersion = `SELECT max(version_id) FROM schema_migrations WHERE is_applied`
+)
+
+// The statements for the forms of a range.
+var (
+	rangeStatements = [sqlstore.Forms]string{
+		0:                                     rangeValues,
+		sqlstore.FormFrom:                     rangeValuesFrom,
+		sqlstore.FormAt:                       rangeValuesAt,
+		sqlstore.FormAt | sqlstore.FormFrom:   rangeValuesAtFrom,
+		sqlstore.FormKeys:                     rangeKeys,
+		sqlstore.FormKeys | sqlstore.FormFrom: rangeKeysFrom,
+		sqlstore.FormKeys | sqlstore.FormAt:   rangeKeysAt,
+		sqlstore.FormKeys | sqlstore.FormAt | sqlstore.FormFrom: rangeKeysAtFrom,
+	}
+	countStatements = [sqlstore.FormKeys]string{
+		0:                                   countKeys,
+		sqlstore.FormFrom:                   countKeysFrom,
+		sqlstore.FormAt:                     countKeysAt,
+		sqlstore.FormAt | sqlstore.FormFrom: countKeysAtFrom,
+	}
 )

@@ -92,7 +92,7 @@ func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlst
 	}
 	if q.Fields != sqlstore.NoFields {
 		args := append(bounds[:len(bounds):len(bounds)], limit)
-		if err := c.query(ctx, rangeStatement(q), appendRow(&rows.Rows), args...); err != nil {
+		if err := c.query(ctx, rangeStatements[q.Form()], appendRow(&rows.Rows), args...); err != nil {
 			return err
 		}
 		if !q.Count {
@@ -104,38 +104,8 @@ func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlst
 		}
 	}
 	var err error
-	rows.Count, _, err = c.number(ctx, countStatement(q), bounds...)
+	rows.Count, _, err = c.number(ctx, countStatements[q.Form()&^sqlstore.FormKeys], bounds...)
 	return err
-}
-
-func rangeStatement(q sqlstore.RangeQuery) string {
-	i := 0
-	if q.Fields == sqlstore.KeyFields {
-		i |= 4
-	}
-	if q.Revision > 0 {
-		i |= 2
-	}
-	if q.End == nil {
-		i |= 1
-	}
-	return [8]string{
-		rangeValues, rangeValuesFrom, rangeValuesAt, rangeValuesAtFrom,
-		rangeKeys, rangeKeysFrom, rangeKeysAt, rangeKeysAtFrom,
-	}[i]
-}
-
-func countStatement(q sqlstore.RangeQuery) string {
-	switch {
-	case q.Revision > 0 && q.End == nil:
-		return countKeysAtFrom
-	case q.Revision > 0:
-		return countKeysAt
-	case q.End == nil:
-		return countKeysFrom
-	default:
-		return countKeys
-	}
 }
 
 // Events implements sqlstore.Engine.

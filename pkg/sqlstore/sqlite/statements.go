@@ -1,5 +1,7 @@
 package sqlite
 
+import "github.com/kubase/kubase/pkg/sqlstore"
+
 // Every statement of this engine. A place in history is one number, id = mod revision * 2^20 + sub. A range is [?1, ?2); the
 // variants named From have no upper end. In the variants named At, ?3 is the first id after the revision to be read: a key's
 // version at that revision is its live one if it is older than ?3, else the one that the key's only change at or after ?3 that
@@ -131,4 +133,24 @@ DELETE FROM revisions WHERE id IN
 	beginImmediate = `BEGIN IMMEDIATE`
 	commit         = `COMMIT`
 	rollback       = `ROLLBACK`
+)
+
+// The statements for the forms of a range.
+var (
+	rangeStatements = [sqlstore.Forms]string{
+		0:                                     rangeValues,
+		sqlstore.FormFrom:                     rangeValuesFrom,
+		sqlstore.FormAt:                       rangeValuesAt,
+		sqlstore.FormAt | sqlstore.FormFrom:   rangeValuesAtFrom,
+		sqlstore.FormKeys:                     rangeKeys,
+		sqlstore.FormKeys | sqlstore.FormFrom: rangeKeysFrom,
+		sqlstore.FormKeys | sqlstore.FormAt:   rangeKeysAt,
+		sqlstore.FormKeys | sqlstore.FormAt | sqlstore.FormFrom: rangeKeysAtFrom,
+	}
+	countStatements = [sqlstore.FormKeys]string{
+		0:                                   countKeys,
+		sqlstore.FormFrom:                   countKeysFrom,
+		sqlstore.FormAt:                     countKeysAt,
+		sqlstore.FormAt | sqlstore.FormFrom: countKeysAtFrom,
+	}
 )
