@@ -131,7 +131,9 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	case ws.watches[id] != nil:
 		return ws.refuse(duplicateID)
 	}
-	request := sqlstore.WatchRequest{KeyRange: keyRange(key, r.RangeEnd), From: sqlstore.Revision(r.StartRevision)}
+	request := sqlstore.WatchRequest{
+		KeyRange: keyRange(key, r.RangeEnd), From: sqlstore.Revision(r.StartRevision), Progress: r.ProgressNotify,
+	}
 	for _, f := range r.Filters {
 		switch f {
 		case pb.WatchCreateRequest_NOPUT:

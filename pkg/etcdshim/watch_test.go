@@ -166,6 +166,34 @@ func TestWatchProgress(t *testing.T) {
 	}
 }
 
+// Who reads a key that is not there, as the API server does to learn the current revision, makes the watches of what lies below it tell
+// how far they are: only those that want to know, and only what they have not told yet.
+func TestWatchProgressAfterRead(t *testing.T) {
+	a := serve(t, etcdshim.Options{})
+	quiet, s := a.stream(t), a.stream(t)
+	quiet.create(&pb.WatchCreateRequest{Key: []byte("a/"), RangeEnd: []byte("a0")})
+	quiet.recv()
+	s.create(&pb.WatchCreateRequest{Key: []byte("a/"), RangeEnd: []byte("a0"), ProgressNotify: true})
+	s.recv()
+	read := func() {
+		if _, err := a.kv.Range(t.Context(), &pb.RangeRequest{Key: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revision := a.put(t, "z", "1")
+	read()
+	if r := s.recv(); len(r.Events) != 0 || r.Header.Revision != revision {
+		t.Errorf("got %v, want progress at %d", r, revision)
+	}
+	read() // has nothing new to tell
+	revision = a.put(t, "a/1", "1")
+	for _, s := range []stream{quiet, s} {
+		if r := s.recv(); len(r.Events) != 1 || r.Header.Revision != revision {
+			t.Errorf("got %v, want the event at %d", r, revision)
+		}
+	}
+}
+
 func TestWatchPeriodicProgress(t *testing.T) {
 	a := serve(t, etcdshim.Options{WatchProgressInterval: 20 * time.Millisecond})
 	s := a.stream(t)

@@ -1,12 +1,17 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
+
+// separator ends the parts of a key in the hierarchies that users of etcd make.
+var separator = []byte("/")
 
 // hub hands the events of committed Txns to watchers. Events come from the committer's memory; events of other processes on
 // the same database, and those that a failure hid, are read from history.
@@ -46,6 +51,21 @@ func (h *hub) observe(revision Revision) {
 	if h.see(revision) && h.store.engine.Shared() {
 		h.refresh()
 	}
+}
+
+// missed tells the watchers of what lies below a key that was not there at a revision how far they are, if they do not know.
+func (h *hub) missed(key []byte, revision Revision) {
+	if !bytes.HasSuffix(key, separator) {
+		key = append(slices.Clip(key), separator...)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.synced.match(key, func(w *Watcher) {
+		if w.Progress && w.told < revision {
+			w.progress = max(w.progress, revision)
+			w.stream.enqueue(w)
+		}
+	})
 }
 
 // see raises observed and says whether it did.

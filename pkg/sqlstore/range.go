@@ -175,6 +175,9 @@ func (s *Store) read(ctx context.Context, q RangeQuery) (RangeRows, error) {
 		return RangeRows{}, err
 	}
 	s.hub.observe(rows.Meta.CurrentRevision)
+	if key, ok := q.Point(); ok && len(rows.Rows) == 0 {
+		s.hub.missed(key, rows.Meta.CurrentRevision)
+	}
 	return rows, nil
 }
 

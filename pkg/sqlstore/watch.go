@@ -14,6 +14,10 @@ type WatchRequest struct {
 	From Revision
 	// NoPut and NoDelete leave events of one type out.
 	NoPut, NoDelete bool
+	// Progress lets the watcher hear of progress that nobody asked for: right after somebody has read the key above its range,
+	// which is not there. So the API server learns the current revision ("/registry/pods"), and then it waits until its watch
+	// ("/registry/pods/") has reached that.
+	Progress bool
 }
 
 func (r *WatchRequest) wants(e *Event) bool {
@@ -30,6 +34,7 @@ type Watcher struct {
 	synced   bool
 	queue    []*Event // of a synced watcher: events to be taken, all of them still in the hub's ring when queued
 	progress Revision // wanted once this revision is reached, 0: not wanted
+	told     Revision // the newest revision that the consumer knows to be reached
 	ordered  bool     // in the stream's order
 	closed   bool
 }
@@ -75,7 +80,7 @@ func (ws *WatchStream) Watch(r WatchRequest) (*Watcher, Revision) {
 	h := ws.store.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := &Watcher{WatchRequest: r, stream: ws, next: r.From}
+	w := &Watcher{WatchRequest: r, stream: ws, next: r.From, told: r.From - 1}
 	if w.next <= 0 {
 		w.next = h.published + 1
 	}
@@ -181,13 +186,14 @@ func (ws *WatchStream) take() (*WatchBatch, *Watcher) {
 		}
 		if len(w.queue) > 0 {
 			batch := &WatchBatch{Watcher: w, Events: w.dequeue(), Revision: h.published}
+			w.told = batch.Events[len(batch.Events)-1].KV.ModRevision
 			if len(w.queue) > 0 || w.progress != 0 {
 				ws.enqueue(w)
 			}
 			return batch, nil
 		}
 		if ws.due(w.progress) {
-			w.progress = 0
+			w.progress, w.told = 0, h.published
 			return &WatchBatch{Watcher: w, Revision: h.published}, nil
 		}
 	}
