@@ -34,7 +34,8 @@ type Engine interface {
 
 	// DeleteHistory looks at about limit rows of history, from where the last call stopped up to the stored compact
 	// revision (I5), deletes the versions they replaced and the tombstones among them, and stores the place it reached:
-	// one short transaction of its own. done says that the compact revision was reached.
+	// one short transaction of its own. When there is nothing to delete it gives some space back to the file system, if
+	// the database does not do that itself. done says that nothing is left to do.
 	DeleteHistory(ctx context.Context, limit int) (done bool, err error)
 
 	// Shared says whether other processes may write to the same database; then Listen is worth calling.

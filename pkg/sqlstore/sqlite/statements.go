@@ -129,6 +129,9 @@ DELETE FROM revisions WHERE id IN
 	pageCount = `PRAGMA page_count`
 	freePages = `PRAGMA freelist_count`
 
+	// A slice of 1 MiB. A pragma takes no parameters.
+	incrementalVacuum = `PRAGMA incremental_vacuum(256)`
+
 	begin          = `BEGIN`
 	beginImmediate = `BEGIN IMMEDIATE`
 	commit         = `COMMIT`

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -150,60 +149,4 @@ func (t *writeTx) Rollback() {
 func (t *writeTx) release() {
 	t.done = true
 	t.e.writer <- t.c
-}
-
-// DeleteHistory implements sqlstore.Engine.
-func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err error) {
-	idle := false
-	if err := e.read(ctx, func(c *conn) error {
-		reached, compact, err := c.compaction(ctx)
-		idle = reached >= compact
-		return err
-	}); err != nil || idle {
-		return idle, err
-	}
-	c, err := e.acquireWriter(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		err = errors.Join(err, c.rollback())
-		e.writer <- c
-	}()
-	reached, compact, err := c.compaction(ctx)
-	if err != nil {
-		return false, err
-	}
-	through := compact
-	last, found, err := c.number(ctx, selectSliceEnd, firstID(reached+1), firstID(compact+1), int64(limit))
-	if err != nil {
-		return false, err
-	}
-	if found {
-		through = sqlstore.Revision(last >> subBits)
-	}
-	// Changes at the compact revision stay for those who watch from there, and go with the next compaction: so this one begins
-	// with the revision that the last one reached.
-	if _, err := c.exec(ctx, deleteReplaced, firstID(reached), firstID(through+1), firstID(compact)); err != nil {
-		return false, err
-	}
-	if _, err := c.exec(ctx, deleteTombstones, firstID(reached), firstID(min(through+1, compact))); err != nil {
-		return false, err
-	}
-	if _, err := c.exec(ctx, updateReached, int64(through)); err != nil {
-		return false, err
-	}
-	if _, err := c.exec(ctx, commit); err != nil {
-		return false, err
-	}
-	return through == compact, nil
-}
-
-func (c *conn) compaction(ctx context.Context) (reached, compact sqlstore.Revision, err error) {
-	var meta sqlstore.Meta
-	if err := c.query(ctx, selectMeta, scanMeta(&meta)); err != nil {
-		return 0, 0, err
-	}
-	n, _, err := c.number(ctx, selectReached)
-	return sqlstore.Revision(n), meta.CompactRevision, err
 }
