@@ -143,8 +143,12 @@ func (s *Store) tryBatch(requests []*request) error {
 		b.end()
 	}
 	if b.changed() {
+		committing := time.Now()
 		if err := s.commit(ctx, b); err != nil {
 			return err
+		}
+		if s.notifications != nil {
+			s.notifications.commit(committing)
 		}
 	} else {
 		tx.Rollback()

@@ -80,6 +80,8 @@ const (
 	sliceTime    = 20 * time.Millisecond
 	firstSlice   = 100
 	largestSlice = 10_000
+	// Work that another process on the database left undone is looked for this often: one read.
+	takeOverInterval = 10 * time.Second
 )
 
 // loop works off the backlog that it finds at the start, and after each Compact. Between slices it leaves the database to the
@@ -115,6 +117,7 @@ func (c *compactor) loop(ctx context.Context) {
 			case <-c.kick:
 			case w := <-c.idle:
 				waiting = append(waiting, w)
+			case <-c.takeOver():
 			}
 			continue
 		}
@@ -126,6 +129,14 @@ func (c *compactor) loop(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// takeOver ticks when it is time to look for work that another process left undone; never if there is no other process.
+func (c *compactor) takeOver() <-chan time.Time {
+	if !c.store.engine.Shared() {
+		return nil
+	}
+	return time.After(takeOverInterval)
 }
 
 func (c *compactor) deleteSlice(ctx context.Context, slice int) (bool, error) {

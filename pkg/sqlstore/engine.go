@@ -41,8 +41,9 @@ type Engine interface {
 	// Shared says whether other processes may write to the same database; then Listen is worth calling.
 	Shared() bool
 
-	// Listen calls hint whenever another process may have committed (I7), until ctx ends or the connection is lost.
-	Listen(ctx context.Context, hint func()) error
+	// Listen calls hint once when it begins to listen, then with true for each notification that some process has committed,
+	// this one included (I7), until ctx ends or the connection is lost.
+	Listen(ctx context.Context, hint func(notified bool)) error
 
 	// Walk shows the whole database as it is stored, dead history too, from one snapshot (I4).
 	Walk(ctx context.Context, v Visitor) error

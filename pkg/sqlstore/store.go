@@ -62,6 +62,7 @@ type Store struct {
 	hub           *hub
 	lessor        *lessor
 	compactor     *compactor
+	notifications *notifications // nil if the database is not shared
 
 	ctx        context.Context // of all background work
 	cancel     context.CancelFunc
@@ -92,14 +93,15 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 		s.cancel()
 		return nil, errors.Join(err, engine.Close())
 	}
+	if engine.Shared() {
+		s.notifications = newNotifications(s)
+		s.background.Go(func() { s.notifications.listenLoop(s.ctx) })
+		s.background.Go(func() { s.notifications.pollLoop(s.ctx) })
+	}
 	go s.commitLoop()
 	s.background.Go(func() { s.hub.refreshLoop(s.ctx) })
 	s.background.Go(func() { s.lessor.expireLoop(s.ctx) })
 	s.background.Go(func() { s.compactor.loop(s.ctx) })
-	if engine.Shared() {
-		s.background.Go(func() { s.listenLoop(s.ctx) })
-		s.background.Go(func() { s.pollLoop(s.ctx) })
-	}
 	return s, nil
 }
 
@@ -148,39 +150,6 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	return s.do(ctx, nil, func(context.Context, *batch) error { return nil })
-}
-
-// listenLoop keeps listening for other processes' commits.
-func (s *Store) listenLoop(ctx context.Context) {
-	lost := false
-	for ctx.Err() == nil {
-		err := s.engine.Listen(ctx, func() {
-			lost = false
-			s.hub.refresh()
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		if !lost {
-			s.log.Warn("notifications are interrupted, polling meanwhile", "error", err)
-			lost = true
-		}
-		s.pause(ctx)
-	}
-}
-
-// pollLoop makes up for notifications that never came (I7).
-func (s *Store) pollLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.opts.PollInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.hub.refresh()
-		}
-	}
 }
 
 // pause waits for RetryInterval or the end of ctx.

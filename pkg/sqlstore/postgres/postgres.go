@@ -42,9 +42,14 @@ type Engine struct {
 }
 
 const (
-	// Unless the DSN has pool_max_conns. One is for the committer; reads are short and share the rest.
-	defaultPoolSize = 10
-	connectRetry    = time.Second
+	// Unless the DSN has pool_max_conns, the pool may grow to a tenth of the server's max_connections, within these bounds. One is
+	// for the committer; reads are short and share the rest.
+	minPoolSize = 4
+	maxPoolSize = 20
+
+	connectRetry = time.Second
+	// How long the connection that listens may be silent before it is tried.
+	listenCheck = 10 * time.Second
 )
 
 // Open connects, waiting for a server that is not there yet, and migrates the schema. dsn is a URL or a list of settings as libpq
@@ -63,56 +68,55 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the Postgres DSN cannot be used: %w", oneLine(err))
 	}
-	if !strings.Contains(dsn, "pool_max_conns") {
-		config.MaxConns = defaultPoolSize
-	}
 	config.ConnConfig.RuntimeParams["application_name"] = "kubase"
 	schema, err := migrations.Latest(migrations.Postgres)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	e := &Engine{log: o.Logger, writeTimeout: o.WriteTimeout, server: uuid.New(), schema: schema}
+	maxConnections, err := e.waitForServer(ctx, config.ConnConfig, o.ConnectTimeout)
 	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		config.MaxConns = int32(min(max(maxConnections/10, minPoolSize), maxPoolSize))
+	}
+	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, oneLine(err)
 	}
-	e := &Engine{log: o.Logger, pool: pool, writeTimeout: o.WriteTimeout, server: uuid.New(), schema: schema}
-	if err := e.start(ctx, config, o.ConnectTimeout); err != nil {
-		pool.Close()
+	if err := e.migrate(ctx); err != nil {
+		e.pool.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Engine) start(ctx context.Context, config *pgxpool.Config, timeout time.Duration) error {
-	if err := e.waitForServer(ctx, config, timeout); err != nil {
-		return err
-	}
+func (e *Engine) migrate(ctx context.Context) error {
 	db := stdlib.OpenDBFromPool(e.pool)
 	if err := errors.Join(migrations.Up(ctx, migrations.Postgres, db), db.Close()); err != nil {
-		return fmt.Errorf("database %q in Postgres: %w", config.ConnConfig.Database, oneLine(err))
+		return fmt.Errorf("database %q in Postgres: %w", e.pool.Config().ConnConfig.Database, oneLine(err))
 	}
-	if _, err := e.pool.Exec(ctx, deleteOldServers); err != nil {
-		return wrap(err)
-	}
-	return nil
+	_, err := e.pool.Exec(ctx, deleteOldServers)
+	return wrap(err)
 }
 
-// waitForServer pings until the server answers, refuses for good, or the time is up. It logs once that it waits.
-func (e *Engine) waitForServer(ctx context.Context, config *pgxpool.Config, timeout time.Duration) error {
+// waitForServer tries until the server answers, refuses for good, or the time is up. It logs once that it waits. It returns how many
+// connections the server takes.
+func (e *Engine) waitForServer(ctx context.Context, config *pgx.ConnConfig, timeout time.Duration) (maxConnections int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	address := fmt.Sprintf("%s:%d", config.ConnConfig.Host, config.ConnConfig.Port)
+	address := fmt.Sprintf("%s:%d", config.Host, config.Port)
 	waiting := false
 	for {
-		err := e.pool.Ping(ctx)
+		maxConnections, err := tryServer(ctx, config)
 		switch {
 		case err == nil:
 			if waiting {
 				e.log.Info("Postgres answers", "address", address)
 			}
-			return nil
+			return maxConnections, nil
 		case refused(err):
-			return fmt.Errorf("access refused by Postgres at %s: %w", address, oneLine(reason(err)))
+			return 0, fmt.Errorf("access refused by Postgres at %s: %w", address, oneLine(reason(err)))
 		case !waiting && ctx.Err() == nil:
 			e.log.Warn("waiting for Postgres", "address", address, "timeout", timeout.String(), "error", oneLine(reason(err)))
 			waiting = true
@@ -122,9 +126,18 @@ func (e *Engine) waitForServer(ctx context.Context, config *pgxpool.Config, time
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: Postgres at %s did not answer within %s: %w", sqlstore.ErrUnavailable, address, timeout, oneLine(reason(err)))
+			return 0, fmt.Errorf("%w: Postgres at %s did not answer within %s: %w", sqlstore.ErrUnavailable, address, timeout, oneLine(reason(err)))
 		}
 	}
+}
+
+func tryServer(ctx context.Context, config *pgx.ConnConfig) (maxConnections int, err error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return 0, err
+	}
+	err = conn.QueryRow(ctx, selectMaxConnections).Scan(&maxConnections)
+	return maxConnections, errors.Join(err, conn.Close(ctx))
 }
 
 // reason is the innermost error of a failed attempt to connect: what is around it repeats the address.
@@ -156,7 +169,7 @@ func (e *Engine) Name() string { return "postgres" }
 func (e *Engine) Shared() bool { return true }
 
 // Listen implements sqlstore.Engine, on a connection of its own that is not from the pool: it is held for good.
-func (e *Engine) Listen(ctx context.Context, hint func()) error {
+func (e *Engine) Listen(ctx context.Context, hint func(notified bool)) error {
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
 		return wrap(err)
@@ -169,10 +182,30 @@ func (e *Engine) Listen(ctx context.Context, hint func()) error {
 	if _, err := conn.Exec(ctx, listen); err != nil {
 		return wrap(err)
 	}
+	hint(false)
 	for {
-		hint() // after LISTEN too: something may have been committed before it
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		if err := e.waitForNotification(ctx, conn); err != nil {
 			return wrap(err)
+		}
+		hint(true)
+	}
+}
+
+// waitForNotification waits, and now and then makes sure that there is still a server at the other end: a connection that was cut off
+// without a word is silent too.
+func (e *Engine) waitForNotification(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, listenCheck)
+		_, err := conn.WaitForNotification(waiting)
+		cancel()
+		if err == nil || ctx.Err() != nil || waiting.Err() == nil {
+			return err
+		}
+		checking, cancel := context.WithTimeout(ctx, e.writeTimeout)
+		err = conn.Ping(checking)
+		cancel()
+		if err != nil {
+			return err
 		}
 	}
 }

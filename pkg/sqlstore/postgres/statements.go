@@ -157,6 +157,8 @@ WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 
 	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = $1`
 
+	selectMaxConnections = `SELECT setting::integer FROM pg_settings WHERE name = 'max_connections'`
+
 	selectSize = `
 SELECT sum(pg_total_relation_size(c.oid))::bigint
 FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace

@@ -143,7 +143,7 @@ func (e *Engine) Name() string { return "sqlite" }
 func (e *Engine) Shared() bool { return false }
 
 // Listen implements sqlstore.Engine: there is nobody to listen to.
-func (e *Engine) Listen(ctx context.Context, _ func()) error {
+func (e *Engine) Listen(ctx context.Context, _ func(bool)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
