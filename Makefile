@@ -8,6 +8,8 @@ DATE        := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 LDFLAGS     := -s -w -X $(VERSION_PKG).commit=$(COMMIT) -X $(VERSION_PKG).date=$(DATE)
 # More flags for go test, such as -v or -count=1.
 TESTFLAGS   ?=
+# Flags for the benchmark, such as -stored=1000000.
+BENCHFLAGS  ?=
 STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # What builds in seconds and runs with the race detector, and what links Kubernetes.
@@ -44,6 +46,10 @@ test-conformance: postgres ## Run Kubernetes' own storage tests on both engines
 .PHONY: test-e2e
 test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
 	$(GO) test $(TESTFLAGS) -timeout 30m ./test/e2e/...
+
+.PHONY: bench
+bench: build postgres ## Measure kubase beside etcd and kine on this machine; BENCHFLAGS adds flags
+	$(GO) run ./test/postgrestest/durable -dir test/bench $(GO) run . -kubase=../../$(BIN) $(BENCHFLAGS)
 
 .PHONY: vet
 vet: ## Check formatting and run go vet

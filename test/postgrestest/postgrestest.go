@@ -58,7 +58,7 @@ func Database(tb testing.TB, options ...Option) string {
 
 func sharedServer(tb testing.TB) *Server {
 	tb.Helper()
-	shared.once.Do(func() { shared.server, shared.err = start() })
+	shared.once.Do(func() { shared.server, shared.err = start(false) })
 	if shared.err != nil {
 		tb.Fatal(shared.err)
 	}

@@ -22,13 +22,14 @@ type Server struct {
 	dir     string
 	port    int
 	owner   *syscall.Credential // whom the server runs as; nil: as this process
+	durable bool                // writes reach the disk
 	process *process            // nil when stopped
 }
 
 // Start starts a server of the test's own, which ends with the test. Fault tests stop, kill and restart it.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := start()
+	s, err := start(false)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,6 +39,17 @@ func Start(tb testing.TB) *Server {
 		}
 	})
 	return s
+}
+
+// WithDurableServer calls run with the DSN of a server whose commits reach the disk, as those of a server in production do: for
+// measurements.
+func WithDurableServer(run func(dsn string) error) (err error) {
+	s, err := start(true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.remove()) }()
+	return run(s.DSN("postgres"))
 }
 
 // DSN is a URL for a database of this server.
@@ -89,12 +101,12 @@ func (s *Server) remove() error {
 }
 
 // start makes a data directory and starts a server on it.
-func start() (_ *Server, err error) {
+func start(durable bool) (_ *Server, err error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin}
+	s := &Server{bin: bin, durable: durable}
 	if s.dir, err = os.MkdirTemp("", "postgres-"); err != nil {
 		return nil, err
 	}
@@ -137,10 +149,17 @@ func (s *Server) run() error {
 	if s.process != nil {
 		return errors.New("the Postgres of the test runs already")
 	}
-	// Crashes of the machine are not tested, so nothing needs to reach the disk.
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir,
-		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200", "-c", "shared_buffers=32MB")
+	settings := []string{
+		"-D", s.data(), "-p", strconv.Itoa(s.port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + s.dir, "-c", "max_connections=200",
+	}
+	if s.durable {
+		settings = append(settings, "-c", "shared_buffers=256MB")
+	} else {
+		// Crashes of the machine are not tested, so nothing needs to reach the disk.
+		settings = append(settings, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB")
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), settings...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // the message that says it is ready is looked for
 	cmd.Dir = s.dir
 	p, err := startProcess(cmd, s.owner)
