@@ -15,7 +15,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 	var meta sqlstore.Meta
 	var reached sqlstore.Revision
 	if err := e.read(ctx, func(b *pgx.Batch) {
-		queueMeta(b, selectMeta, &meta)
+		queueMeta(b, &meta)
 		b.Queue(selectReached).QueryRow(func(row pgx.Row) error { return row.Scan(&reached) })
 	}); err != nil {
 		return false, err

@@ -17,8 +17,8 @@ func (e *Engine) read(ctx context.Context, queue func(*pgx.Batch)) error {
 	return wrap(e.pool.SendBatch(ctx, b).Close())
 }
 
-func queueMeta(b *pgx.Batch, statement string, meta *sqlstore.Meta) {
-	b.Queue(statement).QueryRow(func(row pgx.Row) error {
+func queueMeta(b *pgx.Batch, meta *sqlstore.Meta) {
+	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&meta.ClusterID, &meta.CurrentRevision, &meta.CompactRevision)
 	})
 }
@@ -48,7 +48,7 @@ func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstor
 		return e.point(ctx, key)
 	}
 	err = e.read(ctx, func(b *pgx.Batch) {
-		queueMeta(b, selectMeta, &rows.Meta)
+		queueMeta(b, &rows.Meta)
 		queueRange(b, q, &rows)
 	})
 	return rows, err
@@ -124,7 +124,7 @@ func (e *Engine) Events(ctx context.Context, q sqlstore.EventsQuery) (rows sqlst
 		n++ // one more tells whether there are more
 	}
 	err = e.read(ctx, func(b *pgx.Batch) {
-		queueMeta(b, selectMeta, &rows.Meta)
+		queueMeta(b, &rows.Meta)
 		b.Queue(statement, append(args, q.From, through, limit(n))...).Query(func(r pgx.Rows) error {
 			return scanEvents(r, q, &rows)
 		})

@@ -10,15 +10,15 @@ const (
 	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 	// Each statement of the write transaction sees what was committed before it, once it has the lock on meta.
 	beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
-	// A server that is cut off in the middle of a batch must not keep the lock on meta: these end its transaction.
-	limitWrite = `
-SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $1, true),
-       set_config('idle_in_transaction_session_timeout', $1, true)`
-	commit   = `COMMIT`
-	rollback = `ROLLBACK`
+	commit     = `COMMIT`
+	rollback   = `ROLLBACK`
 
 	selectMeta = `SELECT cluster_id, current_revision, compact_revision FROM meta`
-	lockMeta   = `SELECT cluster_id, current_revision, compact_revision FROM meta FOR UPDATE`
+	// A server that is cut off in the middle of a batch must not keep the lock on meta: the settings end its transaction.
+	lockMeta = `
+SELECT cluster_id, current_revision, compact_revision,
+       set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)
+FROM meta FOR UPDATE`
 
 	selectKeys = `
 SELECT k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
@@ -123,17 +123,20 @@ ON CONFLICT (key) DO UPDATE
 SET mod_revision = excluded.mod_revision, sub = excluded.sub, create_revision = excluded.create_revision,
     version = excluded.version, lease = excluded.lease`
 	deleteKeys = `DELETE FROM keys WHERE key = ANY ($1::bytea[])`
-	updateMeta = `UPDATE meta SET current_revision = $1, compact_revision = $2`
+	// What ends every batch: where the store stands now, this server's mark by which it learns the outcome of a lost COMMIT, and
+	// the notification of the other servers, which goes out with the commit. The channel is named after the schema, so that
+	// stores in one database do not wake each other.
+	finishBatch = `
+WITH server AS (
+    INSERT INTO servers (id, last_batch) VALUES ($3, $4)
+    ON CONFLICT (id) DO UPDATE SET last_batch = excluded.last_batch, updated_at = now())
+UPDATE meta SET current_revision = $1, compact_revision = $2
+RETURNING pg_notify('kubase.' || current_schema(), '')`
 
-	upsertServer = `
-INSERT INTO servers (id, last_batch) VALUES ($1, $2)
-ON CONFLICT (id) DO UPDATE SET last_batch = excluded.last_batch, updated_at = now()`
 	selectServer = `SELECT last_batch FROM servers WHERE id = $1`
 	// A process that lives writes its row with each batch; one that has not for a day needs no outcome any more.
 	deleteOldServers = `DELETE FROM servers WHERE updated_at < now() - interval '1 day'`
 
-	// The channel is named after the schema, so that stores in one database do not wake each other.
-	notify = `SELECT pg_notify('kubase.' || current_schema(), '')`
 	listen = `DO $$ BEGIN EXECUTE format('LISTEN %I', 'kubase.' || current_schema()); END $$`
 
 	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = $1`

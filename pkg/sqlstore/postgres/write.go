@@ -32,8 +32,9 @@ func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []
 	var rows []sqlstore.Row
 	b := &pgx.Batch{}
 	b.Queue(beginWrite)
-	b.Queue(limitWrite, strconv.FormatInt(e.writeTimeout.Milliseconds(), 10))
-	queueMeta(b, lockMeta, &tx.meta)
+	b.Queue(lockMeta, strconv.FormatInt(e.writeTimeout.Milliseconds(), 10)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&tx.meta.ClusterID, &tx.meta.CurrentRevision, &tx.meta.CompactRevision, nil, nil)
+	})
 	if len(keys) > 0 {
 		b.Queue(selectKeys, keys).Query(appendRows(&rows))
 	}
@@ -98,9 +99,7 @@ func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
 func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sqlstore.Meta) error {
 	b := &pgx.Batch{}
 	queueChanges(b, changes)
-	b.Queue(updateMeta, meta.CurrentRevision, meta.CompactRevision)
-	b.Queue(upsertServer, t.e.server, t.batch)
-	b.Queue(notify)
+	b.Queue(finishBatch, meta.CurrentRevision, meta.CompactRevision, t.e.server, t.batch)
 	committed := false
 	b.Queue(commit).Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != "COMMIT" {
