@@ -32,6 +32,7 @@ func TestKubernetesStorage(t *testing.T) {
 	modfile := copyModule(t)
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			scratch := scratchDir(t)
 			args := append([]string{"test", "-modfile", modfile, "-timeout", "10m", "-p", "1"}, packages...)
 			cmd := exec.Command("go", args...)
@@ -63,8 +64,8 @@ func copyModule(t *testing.T) (modfile string) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(cache, "kubase-test", filepath.Base(module)+"@"+version)
-	if err := os.CopyFS(dir, os.DirFS(source)); err != nil && !errors.Is(err, fs.ErrExist) {
-		t.Fatal(err)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		copyDir(t, source, dir)
 	}
 	root := filepath.Dir(output(t, "go", "env", "GOMOD"))
 	replaceFile(t, filepath.Join(root, "test/conformance/testserver/testserver.go"),
@@ -75,6 +76,23 @@ func copyModule(t *testing.T) (modfile string) {
 	replaceFile(t, filepath.Join(root, "go.sum"), strings.TrimSuffix(modfile, "mod")+"sum")
 	output(t, "go", "mod", "edit", fmt.Sprintf("-replace=%s=%s", module, dir), modfile)
 	return modfile
+}
+
+// copyDir copies a directory; the copy is there as a whole or not at all.
+func copyDir(t *testing.T, from, to string) {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unfinished, err := os.MkdirTemp(filepath.Dir(to), "unfinished-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(unfinished, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(unfinished, to); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // replaceFile copies a file over another one, which may be write-protected as all files of a module are.
