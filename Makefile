@@ -51,6 +51,10 @@ test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Pos
 bench: build postgres ## Measure kubase beside etcd and kine on this machine; BENCHFLAGS adds flags
 	$(GO) run ./test/postgrestest/durable -dir test/bench $(GO) run . -kubase=../../$(BIN) $(BENCHFLAGS)
 
+.PHONY: soak
+soak: build postgres ## Write to kubase for an hour on each engine and print how large everything gets
+	$(GO) run ./test/postgrestest/durable -dir test/bench $(GO) run . -kubase=../../$(BIN) -systems=kubase-sqlite,kubase-postgres -soak=1h $(BENCHFLAGS)
+
 .PHONY: vet
 vet: ## Check formatting and run go vet
 	@unformatted=$$(gofmt -l cmd pkg migrations test); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }

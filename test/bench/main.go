@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -22,16 +23,17 @@ func main() {
 	flag.IntVar(&config.workers, "workers", 64, "concurrent requests")
 	flag.IntVar(&config.valueBytes, "value-bytes", 1024, "size of a value")
 	flag.DurationVar(&config.duration, "duration", defaultDuration, "how long each read workload runs")
+	soakTime := flag.Duration("soak", 0, "instead of measuring, write to each system for so long and print how large everything is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, config, *kubase, *postgres, *only); err != nil {
+	if err := run(ctx, config, *kubase, *postgres, *only, *soakTime); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, config load, kubase, postgres, only string) error {
+func run(ctx context.Context, config load, kubase, postgres, only string, soakTime time.Duration) error {
 	programs, err := build(ctx, kubase)
 	if err != nil {
 		return err
@@ -40,6 +42,12 @@ func run(ctx context.Context, config load, kubase, postgres, only string) error 
 	var results []result
 	for _, s := range systems(programs, postgres) {
 		if only != "" && !slices.Contains(strings.Split(only, ","), s.name) {
+			continue
+		}
+		if soakTime > 0 {
+			if err := soak(ctx, s, config, soakTime); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
 			continue
 		}
 		r, err := measure(ctx, s, config)
