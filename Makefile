@@ -29,7 +29,7 @@ run: build ## Run the API server on SQLite in ./.kubase; ARGS adds flags
 	$(BIN) apiserver $(ARGS)
 
 .PHONY: test
-test: vet test-store test-server test-conformance test-e2e ## Run all tests; Postgres is installed if it is missing
+test: vet test-store test-server test-conformance test-robustness test-e2e ## Run all tests; Postgres is installed if it is missing
 
 .PHONY: test-store
 test-store: postgres ## Test the store and the etcd API, with the race detector
@@ -42,6 +42,10 @@ test-server: ## Test the API server's parts
 .PHONY: test-conformance
 test-conformance: postgres ## Run Kubernetes' own storage tests on both engines
 	$(GO) test $(TESTFLAGS) -timeout 30m ./test/conformance/...
+
+.PHONY: test-robustness
+test-robustness: postgres ## Check what clients see while servers, Postgres, network and disk fail; TESTFLAGS='-seed=N -duration=1m'
+	$(GO) test -timeout 20m ./test/robustness $(TESTFLAGS)
 
 .PHONY: test-e2e
 test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
