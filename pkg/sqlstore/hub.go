@@ -18,9 +18,6 @@ var separator = []byte("/")
 type hub struct {
 	store *Store
 
-	// feeding is held while events are published, so that they are published once and in order. It is taken before mu.
-	feeding sync.Mutex
-
 	// mu guards everything below and all fields of watchers and watch streams.
 	mu sync.Mutex
 	// published: every event up to this revision is in the ring's past and was given to the synced watchers.
@@ -91,8 +88,6 @@ func (h *hub) refresh() {
 
 // committed publishes the events of a batch of ours that began at a revision and left the store at m.
 func (h *hub) committed(began Revision, events []*Event, m Meta) {
-	h.feeding.Lock()
-	defer h.feeding.Unlock()
 	h.sawCompaction(m.CompactRevision)
 	if h.reached() < began {
 		// Another process wrote before us, or an earlier batch of ours turned out to be committed after all.
@@ -110,8 +105,9 @@ func (h *hub) sawCompaction(revision Revision) {
 	h.compacted = max(h.compacted, revision)
 }
 
-// publishHistory reads and publishes events until the given revision, or as far as there are, is reached.
-// The caller holds feeding.
+// publishHistory reads and publishes events until the given revision, or as far as there are, is reached. Several callers may do so at
+// once, and the committer publishes meanwhile: what one has published the others skip, and none waits for another's read, which lasts
+// when the network has lost its connection.
 func (h *hub) publishHistory(ctx context.Context, until Revision) error {
 	for more := true; more && h.reached() < until; {
 		page, err := h.store.history(ctx, KeyRange{Key: fromKey, End: fromKey}, h.reached()+1)
@@ -132,6 +128,9 @@ func (h *hub) publishHistory(ctx context.Context, until Revision) error {
 func (h *hub) skip(compacted Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.published >= compacted-1 {
+		return // somebody else has published what is left
+	}
 	for _, w := range h.synced.all() {
 		h.unsync(w)
 		w.next = max(w.next, h.published+1)
@@ -149,7 +148,7 @@ func (h *hub) reached() Revision {
 }
 
 // publish gives events, whole revisions in order, to the watchers; those published before are skipped. All revisions up to
-// reached count as published afterwards. The caller holds feeding.
+// reached count as published afterwards. The events must follow what was published when the caller looked, or earlier ones.
 func (h *hub) publish(events []*Event, reached Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,9 +225,7 @@ func (h *hub) refreshLoop(ctx context.Context) {
 			return
 		case <-h.kick:
 		}
-		h.feeding.Lock()
 		err := h.publishHistory(ctx, math.MaxInt64)
-		h.feeding.Unlock()
 		if err != nil && !errors.Is(err, context.Canceled) {
 			h.store.pause(ctx)
 			h.refresh()

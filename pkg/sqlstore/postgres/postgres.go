@@ -48,6 +48,14 @@ const (
 	maxPoolSize = 20
 
 	connectRetry = time.Second
+	// How long a connection that was idle may take to show that it is alive before another one is made. Without it, each connection
+	// that a network lost silently costs its next user all of his time.
+	pingTimeout = 2 * time.Second
+	// How long making a connection may take, unless the DSN has connect_timeout. pgx waits two minutes, and attempts that hang use the
+	// pool up.
+	connectTimeout = 5 * time.Second
+	// How long a connection that is given up may take to say goodbye.
+	closeTimeout = time.Second
 	// How long the connection that listens may be silent before it is tried.
 	listenCheck = 10 * time.Second
 )
@@ -69,6 +77,9 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("the Postgres DSN cannot be used: %w", oneLine(err))
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "kubase"
+	if !strings.Contains(dsn, "connect_timeout") {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	schema, err := migrations.Latest(migrations.Postgres)
 	if err != nil {
 		return nil, err
@@ -81,6 +92,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 	if !strings.Contains(dsn, "pool_max_conns") {
 		config.MaxConns = int32(min(max(maxConnections/10, minPoolSize), maxPoolSize))
 	}
+	config.PingTimeout = pingTimeout
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, oneLine(err)
 	}
@@ -222,8 +234,19 @@ func (e *Engine) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close implements sqlstore.Engine.
+// Close implements sqlstore.Engine. It does not wait for the server's goodbye on connections that a network lost silently: the pool
+// would for 15 s.
 func (e *Engine) Close() error {
-	e.pool.Close()
+	closed := make(chan struct{})
+	go func() {
+		e.pool.Close()
+		close(closed)
+	}()
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-closed:
+	case <-timeout.C:
+	}
 	return nil
 }

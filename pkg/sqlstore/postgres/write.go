@@ -153,11 +153,13 @@ func (t *writeTx) release() {
 	t.conn = nil
 }
 
-// discard closes the connection: what state it is in is not known.
+// discard closes the connection: what state it is in is not known. What became of it may have become of all others, and the pool would
+// hand them out one by one, each to fail in its turn: they are made anew.
 func (t *writeTx) discard() {
 	conn := t.conn.Hijack()
 	t.conn = nil
-	ctx, cancel := context.WithTimeout(context.Background(), t.e.writeTimeout)
+	t.e.pool.Reset()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = conn.Close(ctx) // it is being given up
 }

@@ -1,0 +1,144 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/test/postgrestest"
+)
+
+// network stands between a store and Postgres and can lose its connections without a word: nothing arrives, neither side hears of it.
+type network struct {
+	listener net.Listener
+	server   string
+
+	mu    sync.Mutex // guards everything below
+	links []*atomic.Bool
+	conns []net.Conn
+}
+
+func startNetwork(t *testing.T, server string) *network {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &network{listener: listener, server: server}
+	t.Cleanup(func() {
+		_ = listener.Close() // nothing is lost with these
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, c := range n.conns {
+			_ = c.Close()
+		}
+	})
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			server, err := net.Dial("tcp", n.server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			lost := &atomic.Bool{}
+			n.mu.Lock()
+			n.links = append(n.links, lost)
+			n.conns = append(n.conns, client, server)
+			n.mu.Unlock()
+			go carry(server, client, lost)
+			go carry(client, server, lost)
+		}
+	}()
+	return n
+}
+
+func carry(to, from net.Conn, lost *atomic.Bool) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if lost.Load() {
+			if err != nil {
+				return
+			}
+			continue
+		}
+		if err == nil {
+			_, err = to.Write(buffer[:n])
+		}
+		if err != nil {
+			_ = to.Close()
+			return
+		}
+	}
+}
+
+// lose loses all connections there are; new ones work.
+func (n *network) lose() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, lost := range n.links {
+		lost.Store(true)
+	}
+}
+
+// TestConnectionsLostSilently fills the pool and loses all its connections: the one write that meets the first of them fails, and the
+// store does not try the others in turn, nor do writes wait for background reads on them.
+func TestConnectionsLostSilently(t *testing.T) {
+	t.Parallel()
+	const sessions, writeTimeout = 6, time.Second
+	ctx, dsn := testContext(t), postgrestest.Database(t)
+	_, rest, _ := strings.Cut(dsn, "@")
+	address, database, _ := strings.Cut(rest, "/")
+	n := startNetwork(t, address)
+	options := quick
+	options.WriteTimeout = writeTimeout
+	store := openStore(t, fmt.Sprintf("postgres://postgres@%s/%s", n.listener.Addr(), database), options)
+	observer, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = observer.Close(context.Background()) })
+	for open := 0; open <= sessions; { // the one that listens is not from the pool
+		var reading sync.WaitGroup
+		for range 4 * sessions {
+			reading.Go(func() {
+				if _, err := store.Range(ctx, &sqlstore.RangeRequest{KeyRange: everything}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		reading.Wait()
+		err := observer.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'kubase' AND datname = current_database()`).Scan(&open)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustCreate(ctx, t, store, "before")
+	n.lose()
+	failed := 0
+	for ; ; failed++ {
+		began := time.Now()
+		_, err := create(ctx, store, fmt.Sprint(failed))
+		if took := time.Since(began); took > 5*writeTimeout {
+			t.Errorf("a write took %v", took)
+		}
+		if err == nil || failed == 2*sessions {
+			break
+		}
+	}
+	if failed > 2 { // the second may meet a connection that was in use meanwhile
+		t.Errorf("%d writes failed before one succeeded", failed)
+	}
+}
