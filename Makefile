@@ -45,7 +45,7 @@ test-conformance: postgres ## Run Kubernetes' own storage tests on both engines
 
 .PHONY: test-robustness
 test-robustness: postgres ## Check what clients see while servers, Postgres, network and disk fail; TESTFLAGS='-seed=N -duration=1m'
-	$(GO) test -timeout 20m ./test/robustness $(TESTFLAGS)
+	$(GO) test -count=1 -timeout 20m ./test/robustness $(TESTFLAGS)
 
 .PHONY: test-e2e
 test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
