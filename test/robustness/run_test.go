@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -211,7 +210,7 @@ func (r *run) awaitFailures(ctx context.Context, n int) error {
 	return r.await(ctx, n, what...)
 }
 
-// any server.
+// anyServer chooses a server.
 func (r *run) anyServer() *server { return r.servers[r.rand.IntN(len(r.servers))] }
 
 // shortDir is a directory whose path leaves room for the name of a socket.
@@ -233,7 +232,7 @@ func shortDir(t *testing.T) string {
 func join(faults ...fault) fault {
 	return func(ctx context.Context, r *run) error {
 		var errs []error
-		for _, f := range slices.Clone(faults) {
+		for _, f := range faults {
 			errs = append(errs, f(ctx, r))
 		}
 		return errors.Join(errs...)

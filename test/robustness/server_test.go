@@ -53,7 +53,7 @@ func (s *server) start() error {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "kubase etcd is ready on ") {
-		return fmt.Errorf("kubase etcd says %q (%w)\n%s", line, err, s.log)
+		return fmt.Errorf("kubase etcd says %q (%v)\n%s", line, err, s.log)
 	}
 	return nil
 }
