@@ -144,6 +144,9 @@ func (s server) watch(t *testing.T, creates []*pb.WatchCreateRequest) func(i int
 		all := &pb.WatchResponse{}
 		for {
 			response, err := streams[i].Recv()
+			if err == nil && response.Canceled {
+				err = fmt.Errorf("canceled: %v", response)
+			}
 			if err != nil {
 				t.Fatalf("%s: watch %d has seen %d events and not revision %d: %v", s.name, i, len(all.Events), through, err)
 			}
