@@ -39,10 +39,7 @@ func (s *server) rpcError(err error) error {
 	}
 	for _, t := range translations {
 		if errors.Is(err, t.store) {
-			if t.store == sqlstore.ErrUnavailable || t.store == sqlstore.ErrOutcomeUnknown {
-				s.log.Warn("the database failed a request", "error", err) // the client hears only etcd's text
-			}
-			return t.etcd
+			return t.etcd // that the database is away, and why, the store logs once
 		}
 	}
 	s.log.Error("a request failed", "error", err)

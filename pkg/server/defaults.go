@@ -189,7 +189,7 @@ func (f *files) serviceAccounts() {
 		return
 	}
 	if o.ServiceAccountSigningKeyFile == "" && len(accounts.KeyFiles) == 0 {
-		if dir := f.open(); dir != nil {
+		if dir := f.open(); f.err == nil {
 			o.ServiceAccountSigningKeyFile, f.err = dir.ServiceAccountKey()
 		}
 	}

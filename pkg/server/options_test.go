@@ -340,6 +340,27 @@ func TestDSNIsNeverShown(t *testing.T) {
 	}
 }
 
+// An authority that cannot be used is an error wherever in the order of the files it is met: a server that starts without it locks its
+// administrator out.
+func TestUnusableAuthority(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing key":         func(pki string) error { return os.Remove(filepath.Join(pki, "ca.key")) },
+		"damaged key":         func(pki string) error { return os.WriteFile(filepath.Join(pki, "ca.key"), []byte("x"), 0o600) },
+		"damaged certificate": func(pki string) error { return os.WriteFile(filepath.Join(pki, "ca.crt"), []byte("x"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			mustComplete(t, NewOptions(), "--data-dir="+dir)
+			if err := damage(filepath.Join(dir, "pki")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := complete(t, NewOptions(), "--data-dir="+dir); err == nil || !strings.Contains(err.Error(), "ca.") {
+				t.Errorf("got %v, want an error that names the file", err)
+			}
+		})
+	}
+}
+
 func TestUnusableDataDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -99,6 +99,7 @@ func (s *Store) collect(first *request) []*request {
 // request is tried alone, so that one that cannot succeed fails alone.
 func (s *Store) commitBatch(requests []*request) {
 	err := s.tryBatch(requests)
+	s.outage.saw(err)
 	if err == nil {
 		return
 	}

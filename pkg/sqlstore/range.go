@@ -168,6 +168,7 @@ func (s *Store) read(ctx context.Context, q RangeQuery) (RangeRows, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
 	defer cancel()
 	rows, err := s.engine.Range(ctx, q)
+	s.outage.saw(err)
 	if err != nil {
 		return RangeRows{}, err
 	}

@@ -56,6 +56,7 @@ type Store struct {
 	opts      Options
 	log       *slog.Logger
 	clusterID int64
+	outage    outage
 
 	queue         chan *request
 	committerDone chan struct{}
@@ -75,7 +76,7 @@ type Store struct {
 func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	s := &Store{
-		engine: engine, opts: opts, log: opts.Logger,
+		engine: engine, opts: opts, log: opts.Logger, outage: outage{log: opts.Logger},
 		queue: make(chan *request, queueLength), committerDone: make(chan struct{}), closing: make(chan struct{}),
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.ReadTimeout)

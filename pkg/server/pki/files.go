@@ -66,6 +66,9 @@ func readKey(path string) (crypto.Signer, error) {
 	if der == nil || err != nil {
 		return nil, err
 	}
+	if err := ownerOnly(path, 0o600); err != nil {
+		return nil, err
+	}
 	key, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a private key: %w", path, err)
@@ -75,6 +78,18 @@ func readKey(path string) (crypto.Signer, error) {
 		return nil, fmt.Errorf("%s holds a %T, which cannot sign", path, key)
 	}
 	return signer, nil
+}
+
+// ownerOnly takes away what others may do with a file or directory; a copy or a restored backup may have let them.
+func ownerOnly(path string, mode fs.FileMode) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&^mode == 0 {
+		return nil
+	}
+	return os.Chmod(path, mode)
 }
 
 func readPEM(path, blockType string) ([]byte, error) {

@@ -41,6 +41,9 @@ func Open(path string, now func() time.Time) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
+	if err := ownerOnly(path, 0o700); err != nil {
+		return nil, err
+	}
 	return &Dir{path: path, now: now}, nil
 }
 

@@ -154,7 +154,11 @@ func TestOpenErrors(t *testing.T) {
 		"unknown database": {"postgres://postgres:hunter2@" + address + "/nowhere?sslmode=disable", `database "nowhere" does not exist`},
 		"unreachable":      {"postgres://postgres:hunter2@127.0.0.1:1/postgres", "127.0.0.1:1 did not answer"},
 		"not a DSN":        {"postgres://postgres:hunter2@host:port/postgres", "DSN"},
-		"unknown setting":  {"host=x password=hunter2 sslmode=sometimes", "sslmode"},
+		"unknown setting":  {"host=x password=hunter2 sslmode=sometimes", "DSN"},
+		// A password that is not where it should be must not be shown either.
+		"@ in the password":       {"postgres://postgres:p@hunter2@127.0.0.1:1/postgres", "%40"},
+		"password as the port":    {"postgres://postgres@127.0.0.1:hunter2/postgres", "DSN"},
+		"password as a parameter": {"postgres://postgres@127.0.0.1/postgres?pool_max_conns=hunter2", "DSN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()

@@ -73,8 +73,8 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 		o.WriteTimeout = 10 * time.Second
 	}
 	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("the Postgres DSN cannot be used: %w", oneLine(err))
+	if err != nil || misplacedPassword(config.ConnConfig) {
+		return nil, errBadDSN // what the parser says quotes the DSN, and with it what may be a password in the wrong place
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "kubase"
 	if !strings.Contains(dsn, "connect_timeout") {
@@ -101,6 +101,17 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+var errBadDSN = errors.New("the Postgres DSN cannot be used: it must be postgres://user:password@host:port/database?parameters with valid parameters, and any of @ : / ? # % in the user or password written as %40 %3A %2F %3F %23 %25")
+
+// misplacedPassword says whether a password with an @ in it has been taken for a part of the host.
+func misplacedPassword(config *pgx.ConnConfig) bool {
+	misplaced := strings.Contains(config.Host, "@")
+	for _, fallback := range config.Fallbacks {
+		misplaced = misplaced || strings.Contains(fallback.Host, "@")
+	}
+	return misplaced
 }
 
 func (e *Engine) migrate(ctx context.Context) error {

@@ -122,6 +122,35 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
+// A file that a copy or a restored backup left open to others is for its owner again.
+func TestWidePermissionsAreMended(t *testing.T) {
+	path := filled(t)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	closeEngine(t, openEngine(t, path))
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file has mode %v (%v)", info.Mode(), err)
+	}
+}
+
+// Another name of the file is not another lock.
+func TestLinksAreNoWayAroundTheLock(t *testing.T) {
+	path := filled(t)
+	link := filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	engine := openEngine(t, path)
+	refused(t, link, path, "in use")
+	closeEngine(t, engine)
+	closeEngine(t, openEngine(t, link))
+	if err := os.Link(path, filepath.Join(filepath.Dir(path), "other.db")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, path, "hard links")
+}
+
 func TestNewerSchemaIsRefused(t *testing.T) {
 	path := filled(t)
 	raw(t, path, `INSERT INTO schema_migrations (version_id, is_applied) VALUES (9999, 1)`)
@@ -132,7 +161,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
-func TestDamageIsFoundAfterAnUncleanEnd(t *testing.T) {
+func TestDamageIsFound(t *testing.T) {
 	path := filled(t)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -145,10 +174,7 @@ func TestDamageIsFoundAfterAnUncleanEnd(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path+"-wal", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	refused(t, path, path, "damaged", "snapshot")
+	refused(t, path, path, "damaged", "backup")
 }
 
 func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
@@ -156,7 +182,7 @@ func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("no database\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, path, path, "not a database")
+	refused(t, path, path, "damaged", "not a database")
 }
 
 func TestLargeRevisions(t *testing.T) {

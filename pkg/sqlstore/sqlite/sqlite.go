@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kubase/kubase/migrations"
 )
 
@@ -50,12 +52,40 @@ var readerPragmas = []string{
 	"PRAGMA cache_size = -8192",
 }
 
+// alwaysChecked is the size in bytes up to which a file is checked at each start, not only after an unclean end: that takes a fraction
+// of a second.
+const alwaysChecked = 64 << 20
+
+// realPath is the one name by which a database is locked: the file behind symbolic links. A file with several names is refused; their
+// locks and logs would be different ones.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return path, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("opening the database: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(real, &st); err != nil {
+		return "", fmt.Errorf("opening the database: %w", err)
+	}
+	if st.Nlink > 1 {
+		return "", fmt.Errorf("database %s has %d names (hard links), through which several processes could open it: remove the others", real, st.Nlink)
+	}
+	return real, nil
+}
+
 // Open opens or creates the database file, takes it for this process alone and migrates it.
 func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	path, err := filepath.Abs(path)
+	path, err := realPath(path)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +111,9 @@ func (e *Engine) open(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the database: %w", err)
 	}
-	if err := file.Close(); err != nil {
-		return err
+	info, err := file.Stat()
+	if err = errors.Join(err, file.Chmod(0o600), file.Close()); err != nil {
+		return fmt.Errorf("opening the database: %w", err)
 	}
 	_, err = os.Stat(path + "-wal")
 	unclean := err == nil // a clean end removes the WAL
@@ -95,7 +126,7 @@ func (e *Engine) open(ctx context.Context, path string) error {
 		return fmt.Errorf("opening the database: %w", err)
 	}
 	e.all = append(e.all, w)
-	if unclean {
+	if unclean || info.Size() <= alwaysChecked {
 		if err := w.quickCheck(ctx); err != nil {
 			return fmt.Errorf("database %s: %w", path, err)
 		}
@@ -122,7 +153,7 @@ func migrate(ctx context.Context, dsn string) error {
 		return err
 	}
 	db.SetMaxOpenConns(1)
-	return errors.Join(migrations.Up(ctx, migrations.SQLite, db), db.Close())
+	return wrap(errors.Join(migrations.Up(ctx, migrations.SQLite, db), db.Close()))
 }
 
 // quickCheck looks for damage that a crash of the machine may have left.
@@ -130,7 +161,7 @@ func (c *conn) quickCheck(ctx context.Context) error {
 	return c.query(ctx, "PRAGMA quick_check(1)", func(row []driver.Value) error {
 		if text, _ := row[0].(string); text != "ok" {
 			text = strings.ReplaceAll(text, "\n", " ")
-			return fmt.Errorf("the file is damaged (%s): restore it from a snapshot", text)
+			return fmt.Errorf("the file is damaged (%s), restore it from a backup", text)
 		}
 		return nil
 	})
