@@ -32,7 +32,6 @@ func TestKubernetesStorage(t *testing.T) {
 	modfile := copyModule(t)
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel() // they mostly wait
 			scratch := scratchDir(t)
 			args := append([]string{"test", "-modfile", modfile, "-timeout", "10m", "-p", "1"}, packages...)
 			cmd := exec.Command("go", args...)
@@ -138,8 +137,16 @@ func output(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// failures leaves of a test's output what says why it failed: the last 200 lines.
+// failures leaves of a test's output what says what failed and why: the lines of tests, and the last ones.
 func failures(out string) string {
+	const last = 50
 	lines := strings.Split(out, "\n")
-	return strings.Join(lines[max(0, len(lines)-200):], "\n")
+	var said []string
+	for i, line := range lines {
+		if i >= len(lines)-last || strings.Contains(line, "--- FAIL") || strings.Contains(line, "_test.go:") ||
+			strings.Contains(line, "_tests.go:") || strings.HasPrefix(line, "panic:") {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said, "\n")
 }

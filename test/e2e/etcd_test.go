@@ -130,64 +130,92 @@ func TestEtcdAlone(t *testing.T) {
 	}
 }
 
-// TestEtcdForAPIServer has an API server keep its objects in a `kubase etcd` behind mutual TLS.
-func TestEtcdForAPIServer(t *testing.T) {
-	t.Parallel()
-	certs, err := pki.Open(t.TempDir(), nil)
+// certificates are what mutual TLS on the loopback interface needs.
+type certificates struct {
+	ca, serving, client pki.Pair
+}
+
+func makeCertificates(t *testing.T) certificates {
+	t.Helper()
+	dir, err := pki.Open(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := certs.CA("ca", "test")
+	ca, err := dir.CA("ca", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := certs.Certificate(ca, "server", pki.Request{
+	serving, err := dir.Certificate(ca, "server", pki.Request{
 		CommonName: "etcd", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Usage: x509.ExtKeyUsageServerAuth,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := certs.Certificate(ca, "client", pki.Request{CommonName: "apiserver", Usage: x509.ExtKeyUsageClientAuth})
+	client, err := dir.Certificate(ca, "client", pki.Request{CommonName: "apiserver", Usage: x509.ExtKeyUsageClientAuth})
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
-	e := startEtcdShim(t, "--datastore-dsn=sqlite://"+filepath.Join(t.TempDir(), "kubase.db"), "--listen-client-urls="+address,
-		"--cert-file="+serving.CertFile, "--key-file="+serving.KeyFile, "--trusted-ca-file="+ca.CertFile, "--client-cert-auth")
+	return certificates{ca: ca.Pair, serving: serving, client: client}
+}
 
-	stranger := etcdClient(t, address, &transport.TLSInfo{TrustedCAFile: ca.CertFile})
+// expectMutualTLS reads a key with the client's certificate, and expects to be kept out without one.
+func (c certificates) expectMutualTLS(t *testing.T, address, key string) {
+	t.Helper()
+	stranger := etcdClient(t, address, &transport.TLSInfo{TrustedCAFile: c.ca.CertFile})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the client would try for ever
 	defer cancel()
-	if _, err := stranger.Get(ctx, "key"); err == nil {
+	if _, err := stranger.Get(ctx, key); err == nil {
 		t.Error("a client without a certificate is let in")
 	}
+	known := etcdClient(t, address, &transport.TLSInfo{TrustedCAFile: c.ca.CertFile, CertFile: c.client.CertFile, KeyFile: c.client.KeyFile})
+	got, err := known.Get(t.Context(), key)
+	if err != nil || len(got.Kvs) != 1 {
+		t.Errorf("%s in the datastore: %v, %v", key, got, err)
+	}
+}
 
-	s := start(t, t.TempDir(), "--etcd-servers="+address, "--etcd-cafile="+ca.CertFile, "--etcd-certfile="+client.CertFile, "--etcd-keyfile="+client.KeyFile)
+const defaultNamespace = "/registry/namespaces/default"
+
+// TestEtcdForAPIServer has an API server keep its objects in a `kubase etcd` behind mutual TLS.
+func TestEtcdForAPIServer(t *testing.T) {
+	t.Parallel()
+	certs := makeCertificates(t)
+	address := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
+	e := startEtcdShim(t, "--datastore-dsn=sqlite://"+filepath.Join(t.TempDir(), "kubase.db"), "--listen-client-urls="+address,
+		"--cert-file="+certs.serving.CertFile, "--key-file="+certs.serving.KeyFile, "--trusted-ca-file="+certs.ca.CertFile, "--client-cert-auth")
+	s := start(t, t.TempDir(), "--etcd-servers="+address,
+		"--etcd-cafile="+certs.ca.CertFile, "--etcd-certfile="+certs.client.CertFile, "--etcd-keyfile="+certs.client.KeyFile)
 	namespaces, err := s.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(namespaces.Items) < 4 {
 		t.Errorf("namespaces: %v, %v", namespaces, err)
 	}
-	known := etcdClient(t, address, &transport.TLSInfo{TrustedCAFile: ca.CertFile, CertFile: client.CertFile, KeyFile: client.KeyFile})
-	got, err := known.Get(t.Context(), "/registry/namespaces/default")
-	if err != nil || len(got.Kvs) != 1 {
-		t.Errorf("the namespace in the datastore: %v, %v", got, err)
-	}
+	certs.expectMutualTLS(t, address, defaultNamespace)
 	s.stop(t)
 	e.stop(t)
 }
 
-// TestDatastoreListen lets another process into the datastore of an API server.
+// TestDatastoreListen lets another process into the datastore of an API server: through a socket, and with mutual TLS.
 func TestDatastoreListen(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "datastore.sock")
-	start(t, t.TempDir(), "--datastore-listen=unix://"+socket)
-	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket has mode %v (%v), want 0600", info.Mode().Perm(), err)
-	}
-	got, err := etcdClient(t, "unix://"+socket, nil).Get(t.Context(), "/registry/namespaces/default")
-	if err != nil || len(got.Kvs) != 1 {
-		t.Errorf("the namespace in the datastore: %v, %v", got, err)
-	}
+	t.Run("socket", func(t *testing.T) {
+		t.Parallel()
+		socket := filepath.Join(t.TempDir(), "datastore.sock")
+		start(t, t.TempDir(), "--datastore-listen=unix://"+socket)
+		if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket has mode %v (%v), want 0600", info.Mode().Perm(), err)
+		}
+		got, err := etcdClient(t, "unix://"+socket, nil).Get(t.Context(), defaultNamespace)
+		if err != nil || len(got.Kvs) != 1 {
+			t.Errorf("the namespace in the datastore: %v, %v", got, err)
+		}
+	})
+	t.Run("TLS", func(t *testing.T) {
+		t.Parallel()
+		certs := makeCertificates(t)
+		address := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
+		start(t, t.TempDir(), "--datastore-listen="+address, "--datastore-listen-cert-file="+certs.serving.CertFile,
+			"--datastore-listen-key-file="+certs.serving.KeyFile, "--datastore-listen-trusted-ca-file="+certs.ca.CertFile)
+		certs.expectMutualTLS(t, address, defaultNamespace)
+	})
 }
 
 func TestEtcdFailures(t *testing.T) {
