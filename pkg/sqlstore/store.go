@@ -147,6 +147,8 @@ func (s *Store) CurrentRevision(ctx context.Context) (Revision, error) {
 // Check says whether the store is usable: the database answers and has the schema that this program knows, and the writer
 // takes work.
 func (s *Store) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.WriteTimeout)
+	defer cancel()
 	if err := s.engine.Check(ctx); err != nil {
 		return err
 	}

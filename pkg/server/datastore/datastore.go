@@ -25,8 +25,6 @@ const (
 	memoryBuffer = 256 << 10
 	// How long calls under way may take when the datastore is closed.
 	shutdownTimeout = 5 * time.Second
-	// The API server's own progress requests come more often than this; other clients of the socket get etcd's default.
-	progressInterval = 10 * time.Minute
 )
 
 // Datastore is an open store and the etcd v3 services in front of it.
@@ -45,7 +43,7 @@ func Open(ctx context.Context, o Options) (*Datastore, error) {
 		return nil, err
 	}
 	d := &Datastore{store: store, memory: bufconn.Listen(memoryBuffer), log: log}
-	d.serve(d.memory, etcdshim.Options{WatchProgressInterval: progressInterval})
+	d.serve(d.memory, etcdshim.Options{})
 	if o.Listen != "" {
 		if err := d.listen(ctx, o); err != nil {
 			return nil, errors.Join(err, d.Close())
@@ -60,7 +58,7 @@ func (d *Datastore) listen(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := etcdshim.Options{ClientURLs: []string{o.Listen}, WatchProgressInterval: progressInterval}
+	options := etcdshim.Options{ClientURLs: []string{o.Listen}}
 	if u.Scheme == "https" {
 		info := transport.TLSInfo{
 			CertFile: o.ListenCertFile, KeyFile: o.ListenKeyFile, TrustedCAFile: o.ListenTrustedCAFile, ClientCertAuth: true,

@@ -32,6 +32,13 @@ func TestStore(t *testing.T) { storetest.Run(t, fresh) }
 
 func TestRandomHistory(t *testing.T) { storetest.RunRandom(t, fresh) }
 
+// What the documentation recommends behind a transaction pooler: no prepared statements.
+func TestRandomHistoryInExecMode(t *testing.T) {
+	storetest.RunRandom(t, func(t *testing.T) storetest.Opener {
+		return opener(postgrestest.Schema(t) + "&default_query_exec_mode=exec")
+	})
+}
+
 func TestLargeRevisions(t *testing.T) {
 	for _, revision := range []sqlstore.Revision{1<<31 - 2, 1 << 32, 1 << 60} {
 		storetest.RunFrom(t, revision, func(t *testing.T) storetest.Opener {
