@@ -122,7 +122,7 @@ func (o *Options) location() (location, error) {
 	case hasScheme && !strings.ContainsAny(scheme, "/@= "):
 		err = fmt.Errorf("the DSN's scheme %q is neither sqlite nor postgres", scheme)
 	default:
-		err = errors.New("the DSN begins with neither sqlite: nor postgres:")
+		err = errors.New("the DSN has no scheme: it is sqlite:///PATH or postgres://HOST/DATABASE")
 	}
 	if err == nil && o.Backend != "" && o.Backend != l.backend {
 		err = fmt.Errorf("--storage-backend is %s, but the DSN is for %s", o.Backend, l.backend)
