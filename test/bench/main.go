@@ -23,8 +23,12 @@ func main() {
 	flag.IntVar(&config.workers, "workers", 64, "concurrent requests")
 	flag.IntVar(&config.valueBytes, "value-bytes", 1024, "size of a value")
 	flag.DurationVar(&config.duration, "duration", defaultDuration, "how long each read workload runs")
+	workloads := flag.String("workloads", "", "comma-separated workloads to measure beside create; empty: all")
 	soakTime := flag.Duration("soak", 0, "instead of measuring, write to each system for so long and print how large everything is")
 	flag.Parse()
+	if *workloads != "" {
+		config.workloads = strings.Split(*workloads, ",")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, config, *kubase, *postgres, *only, *soakTime); err != nil {

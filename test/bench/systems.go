@@ -158,6 +158,22 @@ func (s *server) memory() float64 {
 	return pages * float64(os.Getpagesize()) / (1 << 20)
 }
 
+// cpu is the processor time that the server has used.
+func (s *server) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may have spaces
+	fields := strings.Fields(rest)
+	user, uerr := strconv.ParseInt(fields[11], 10, 64)
+	system, serr := strconv.ParseInt(fields[12], 10, 64)
+	if uerr != nil || serr != nil {
+		return 0
+	}
+	return time.Duration(user+system) * (time.Second / 100) // clock ticks, as proc(5) has them on Linux
+}
+
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

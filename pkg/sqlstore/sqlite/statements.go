@@ -6,34 +6,37 @@ import "github.com/kubase/kubase/pkg/sqlstore"
 // variants named From have no upper end. In the variants named At, ?3 is the first id after the revision to be read: a key's
 // version at that revision is its live one if it is older than ?3, else the one that the key's only change at or after ?3 that
 // replaced a version older than ?3 points to.
+//
+// Where SQLite would have the value of a parameter to choose a plan by, after an = and in a LIMIT, the parameter is written +?N:
+// otherwise SQLite compiles the statement anew each time that it is run.
 const (
 	selectMeta = `SELECT cluster_id, current_revision, compact_revision FROM meta`
 
 	selectKey = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key = ?1`
+WHERE k.key = +?1`
 
 	// The newest state of one key and where the store stands, one statement and so one snapshot.
 	selectPoint = `
 SELECT m.cluster_id, m.current_revision, m.compact_revision, k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM meta m LEFT JOIN keys k ON k.key = ?1 LEFT JOIN revisions r ON r.id = k.id`
+FROM meta m LEFT JOIN keys k ON k.key = +?1 LEFT JOIN revisions r ON r.id = k.id`
 
 	rangeValues = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 AND k.key < ?2 ORDER BY k.key LIMIT ?3`
+WHERE k.key >= ?1 AND k.key < ?2 ORDER BY k.key LIMIT +?3`
 	rangeValuesFrom = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 ORDER BY k.key LIMIT ?2`
+WHERE k.key >= ?1 ORDER BY k.key LIMIT +?2`
 
 	rangeKeys = `
 SELECT key, id, create_revision, version, lease, NULL
-FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3`
+FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT +?3`
 	rangeKeysFrom = `
 SELECT key, id, create_revision, version, lease, NULL
-FROM keys WHERE key >= ?1 ORDER BY key LIMIT ?2`
+FROM keys WHERE key >= ?1 ORDER BY key LIMIT +?2`
 
 	countKeys     = `SELECT count(*) FROM keys WHERE key >= ?1 AND key < ?2`
 	countKeysFrom = `SELECT count(*) FROM keys WHERE key >= ?1`
@@ -46,7 +49,7 @@ UNION ALL
 SELECT n.key, p.id, p.create_revision, p.version, p.lease, p.value
 FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
 WHERE n.key >= ?1 AND n.key < ?2 AND n.id >= ?3 AND n.previous_id < ?3 AND n.previous_id > 0
-ORDER BY 1 LIMIT ?4`
+ORDER BY 1 LIMIT +?4`
 	rangeValuesAtFrom = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM keys k JOIN revisions r ON r.id = k.id
@@ -55,7 +58,7 @@ UNION ALL
 SELECT n.key, p.id, p.create_revision, p.version, p.lease, p.value
 FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
 WHERE n.key >= ?1 AND n.id >= ?2 AND n.previous_id < ?2 AND n.previous_id > 0
-ORDER BY 1 LIMIT ?3`
+ORDER BY 1 LIMIT +?3`
 
 	rangeKeysAt = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, NULL
@@ -64,7 +67,7 @@ UNION ALL
 SELECT n.key, p.id, p.create_revision, p.version, p.lease, NULL
 FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
 WHERE n.key >= ?1 AND n.key < ?2 AND n.id >= ?3 AND n.previous_id < ?3 AND n.previous_id > 0
-ORDER BY 1 LIMIT ?4`
+ORDER BY 1 LIMIT +?4`
 	rangeKeysAtFrom = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, NULL
 FROM keys k WHERE k.key >= ?1 AND k.id < ?2
@@ -72,7 +75,7 @@ UNION ALL
 SELECT n.key, p.id, p.create_revision, p.version, p.lease, NULL
 FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
 WHERE n.key >= ?1 AND n.id >= ?2 AND n.previous_id < ?2 AND n.previous_id > 0
-ORDER BY 1 LIMIT ?3`
+ORDER BY 1 LIMIT +?3`
 
 	countKeysAt = `
 SELECT (SELECT count(*) FROM keys WHERE key >= ?1 AND key < ?2 AND id < ?3)
@@ -88,12 +91,12 @@ SELECT (SELECT count(*) FROM keys WHERE key >= ?1 AND id < ?2)
 SELECT n.key, n.id, n.create_revision, n.version, n.lease, n.value,
        p.id, p.create_revision, p.version, p.lease, p.value
 FROM revisions n LEFT JOIN revisions p ON p.id = n.previous_id
-WHERE n.id >= ?3 AND n.id < ?4 AND +n.key >= ?1 AND +n.key < ?2 ORDER BY n.id LIMIT ?5`
+WHERE n.id >= ?3 AND n.id < ?4 AND +n.key >= ?1 AND +n.key < ?2 ORDER BY n.id LIMIT +?5`
 	selectEventsFrom = `
 SELECT n.key, n.id, n.create_revision, n.version, n.lease, n.value,
        p.id, p.create_revision, p.version, p.lease, p.value
 FROM revisions n LEFT JOIN revisions p ON p.id = n.previous_id
-WHERE n.id >= ?2 AND n.id < ?3 AND +n.key >= ?1 ORDER BY n.id LIMIT ?4`
+WHERE n.id >= ?2 AND n.id < ?3 AND +n.key >= ?1 ORDER BY n.id LIMIT +?4`
 
 	selectHistory = `
 SELECT key, id, create_revision, version, lease, value, previous_id FROM revisions ORDER BY id`
@@ -105,16 +108,16 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
 INSERT INTO keys (key, id, create_revision, version, lease) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (key) DO UPDATE
 SET id = excluded.id, create_revision = excluded.create_revision, version = excluded.version, lease = excluded.lease`
-	deleteKey  = `DELETE FROM keys WHERE key = ?1`
+	deleteKey  = `DELETE FROM keys WHERE key = +?1`
 	updateMeta = `UPDATE meta SET current_revision = ?1, compact_revision = ?2`
 
-	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = ?1`
+	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = +?1`
 	selectLeases = `SELECT id, ttl, keepalives FROM leases`
 	upsertLease  = `
 INSERT INTO leases (id, ttl, keepalives) VALUES (?1, ?2, ?3)
 ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepalives`
-	deleteLease     = `DELETE FROM leases WHERE id = ?1`
-	selectLeaseKeys = `SELECT key FROM keys WHERE lease = ?1 AND lease <> 0 ORDER BY key`
+	deleteLease     = `DELETE FROM leases WHERE id = +?1`
+	selectLeaseKeys = `SELECT key FROM keys WHERE lease = +?1 AND lease <> 0 ORDER BY key`
 
 	selectReached = `SELECT reached FROM compaction`
 	// The id of the last row of a slice of ?3 rows.
