@@ -73,26 +73,23 @@ func ops(requests []*pb.RequestOp) []sqlstore.Op {
 	return ops
 }
 
-var compareResults = map[pb.Compare_CompareResult]sqlstore.CompareResult{
-	pb.Compare_EQUAL:     sqlstore.Equal,
-	pb.Compare_GREATER:   sqlstore.Greater,
-	pb.Compare_LESS:      sqlstore.Less,
-	pb.Compare_NOT_EQUAL: sqlstore.NotEqual,
-}
-
 func compare(c *pb.Compare) sqlstore.Compare {
-	out := sqlstore.Compare{KeyRange: keyRange(c.Key, c.RangeEnd), Result: compareResults[c.Result]}
+	out := sqlstore.Compare{
+		KeyRange: keyRange(c.Key, c.RangeEnd),
+		Target:   sqlstore.CompareTarget(c.Target), // these enumerations have the same order, too
+		Result:   sqlstore.CompareResult(c.Result),
+	}
 	switch c.Target {
 	case pb.Compare_VERSION:
-		out.Target, out.Number = sqlstore.CompareVersion, c.GetVersion()
+		out.Number = c.GetVersion()
 	case pb.Compare_CREATE:
-		out.Target, out.Number = sqlstore.CompareCreate, c.GetCreateRevision()
+		out.Number = c.GetCreateRevision()
 	case pb.Compare_MOD:
-		out.Target, out.Number = sqlstore.CompareMod, c.GetModRevision()
+		out.Number = c.GetModRevision()
 	case pb.Compare_VALUE:
-		out.Target, out.Value = sqlstore.CompareValue, c.GetValue()
+		out.Value = c.GetValue()
 	case pb.Compare_LEASE:
-		out.Target, out.Number = sqlstore.CompareLease, c.GetLease()
+		out.Number = c.GetLease()
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
@@ -199,6 +200,7 @@ func (ws *watchStream) send(batch *sqlstore.WatchBatch) error {
 	}
 	out.WatchId = w.id
 	if batch.CompactRevision != 0 {
+		out.Header = ws.header(0) // as etcd
 		out.Canceled, out.CompactRevision = true, int64(batch.CompactRevision)
 		ws.forget(w)
 		return ws.grpc.Send(out)
@@ -217,28 +219,34 @@ func (ws *watchStream) send(batch *sqlstore.WatchBatch) error {
 	return ws.grpc.Send(out)
 }
 
-// sendFragments splits an answer that is larger than a request may be. Every piece but the last is marked.
+// sendFragments splits an answer that is larger than a request may be on the wire. Every piece but the last is marked, and counts with
+// its mark, as in etcd.
 func (ws *watchStream) sendFragments(whole *pb.WatchResponse) error {
-	events := whole.Events
-	for len(events) > 0 {
-		n, size := 0, 0
-		for n < len(events) {
-			size += proto.Size(events[n])
-			if n > 0 && size >= ws.opts.MaxRequestBytes {
+	most := ws.opts.MaxRequestBytes + requestOverheadBytes
+	if proto.Size(whole) < most {
+		return ws.grpc.Send(whole)
+	}
+	for events := whole.Events; len(events) > 0; {
+		piece := &pb.WatchResponse{Header: whole.Header, WatchId: whole.WatchId, Fragment: true}
+		for size := proto.Size(piece); len(piece.Events) < len(events); {
+			next := events[len(piece.Events)]
+			size += protowire.SizeTag(eventsField) + protowire.SizeBytes(proto.Size(next))
+			if len(piece.Events) > 0 && size >= most {
 				break
 			}
-			n++
+			piece.Events = append(piece.Events, next)
 		}
-		piece := &pb.WatchResponse{
-			Header: whole.Header, WatchId: whole.WatchId, Events: events[:n], Fragment: n < len(events),
-		}
-		events = events[n:]
+		events = events[len(piece.Events):]
+		piece.Fragment = len(events) > 0
 		if err := ws.grpc.Send(piece); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// eventsField is the number of events in a WatchResponse.
+const eventsField = 11
 
 // progressLoop lets watches that asked for it, and had no events for an interval, hear how far they are. Streams tick at slightly
 // different times.

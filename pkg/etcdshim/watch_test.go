@@ -212,8 +212,8 @@ func TestWatchPeriodicProgress(t *testing.T) {
 }
 
 func TestWatchFragments(t *testing.T) {
-	a := serve(t, etcdshim.Options{MaxRequestBytes: 2000})
-	value := strings.Repeat("v", 300)
+	a := serve(t, etcdshim.Options{MaxRequestBytes: 100 << 10})
+	value := strings.Repeat("v", 90<<10)
 	for i := range 10 {
 		a.put(t, fmt.Sprintf("a%d", i), value)
 	}

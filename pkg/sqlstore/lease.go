@@ -1,8 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -109,7 +112,7 @@ func (s *Store) LeaseTimeToLive(ctx context.Context, id LeaseID, withKeys bool) 
 	return info, keys, err
 }
 
-// LeaseList lists the ids of all leases.
+// LeaseList lists the ids of all leases; the one that ends first comes first.
 func (s *Store) LeaseList(ctx context.Context) ([]LeaseID, error) {
 	if err := s.lessor.load(ctx); err != nil {
 		return nil, err
@@ -153,11 +156,9 @@ func (l *lessor) info(id LeaseID) (LeaseInfo, bool) {
 func (l *lessor) ids() []LeaseID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids := make([]LeaseID, 0, len(l.leases))
-	for id := range l.leases {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.SortedFunc(maps.Keys(l.leases), func(a, b LeaseID) int {
+		return cmp.Or(l.leases[a].deadline.Compare(l.leases[b].deadline), cmp.Compare(a, b))
+	})
 }
 
 // load brings what this process knows of the leases up to date with the database.

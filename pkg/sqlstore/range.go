@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 )
 
@@ -52,24 +53,29 @@ type RangeResult struct {
 	Count    int64 // keys in the range, whatever limit and bounds say
 }
 
-// keyOrder says whether the answer comes in key order, so that the limit can be left to the engine.
-func (r *RangeRequest) keyOrder() bool {
-	return r.SortOrder == SortNone && r.SortTarget == SortByKey || r.SortTarget == SortByKey && r.SortOrder == SortAscend
-}
+// keyOrder says whether the answer comes in key order.
+func (r *RangeRequest) keyOrder() bool { return r.SortTarget == SortByKey && r.SortOrder != SortDescend }
+
+// limitsFirst says whether the limit counts in key order, so that it can be left to the engine. With a target but no order it does, as in
+// etcd: the first keys are sorted, not the first of the sorted ones taken.
+func (r *RangeRequest) limitsFirst() bool { return r.SortOrder == SortNone || r.keyOrder() }
 
 func (r *RangeRequest) bounded() bool {
 	return r.MinModRevision != 0 || r.MaxModRevision != 0 || r.MinCreateRevision != 0 || r.MaxCreateRevision != 0
 }
 
-// query is what the engine is asked for. One row more than the limit tells whether there are more.
+// query is what the engine is asked for.
 func (r *RangeRequest) query() RangeQuery {
 	q := RangeQuery{Revision: max(r.Revision, 0), Fields: r.Fields}
 	q.Start, q.End = r.Span()
 	if r.SortTarget == SortByValue && q.Fields == KeyFields {
 		q.Fields = AllFields
 	}
-	if r.Limit > 0 && r.keyOrder() && !r.bounded() && !r.Single() {
+	if r.Limit > 0 && r.limitsFirst() && !r.bounded() && !r.Single() {
 		q.Limit = r.Limit
+		if !r.keyOrder() && q.Limit < math.MaxInt64 {
+			q.Limit++ // etcd sorts one more
+		}
 	}
 	q.Count = q.Limit > 0 || q.Fields == NoFields
 	return q
@@ -91,11 +97,12 @@ func (r *RangeRequest) result(q RangeQuery, rows RangeRows) *RangeResult {
 		}
 	}
 	r.sort(res.KVs)
-	if q.Limit > 0 {
-		res.More = int64(len(res.KVs)) < res.Count
-	} else if r.Limit > 0 && int64(len(res.KVs)) > r.Limit {
+	if r.Limit > 0 && int64(len(res.KVs)) > r.Limit {
 		res.KVs = res.KVs[:r.Limit]
 		res.More = true
+	}
+	if q.Limit > 0 {
+		res.More = int64(len(res.KVs)) < res.Count
 	}
 	if r.Fields == KeyFields { // values are there if they were sorted by, or known to a batch
 		for i := range res.KVs {
@@ -189,8 +196,8 @@ const (
 )
 
 // RangeStream reads like Range, at one revision, and hands the keys to send in chunks of about chunkBytes. Only the last chunk
-// carries More, Count and Revision, which is the revision current when the stream began. The request must be in key order
-// and without revision bounds. Between chunks no snapshot is held: a compaction beyond the revision ends the stream with
+// carries More, Count and Revision, which is the revision current when the stream began. Keys come in key order; there may be no
+// revision bounds. Between chunks no snapshot is held: a compaction beyond the revision ends the stream with
 // ErrCompacted.
 func (s *Store) RangeStream(ctx context.Context, r *RangeRequest, chunkBytes int, send func(*RangeResult) error) error {
 	if r.Fields == NoFields {
@@ -201,6 +208,7 @@ func (s *Store) RangeStream(ctx context.Context, r *RangeRequest, chunkBytes int
 		return send(res)
 	}
 	page := *r
+	page.SortTarget, page.SortOrder = SortByKey, SortNone
 	page.KeyRange.Key, page.KeyRange.End = r.Span()
 	if page.KeyRange.End == nil {
 		page.KeyRange.End = fromKey

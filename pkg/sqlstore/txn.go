@@ -29,7 +29,8 @@ const (
 )
 
 // Compare holds if it holds for every key of its range. For a range without keys it holds if it holds for a key whose
-// fields are all 0; a comparison of values then never holds.
+// fields are all 0; a comparison of values then never holds. A target that there is not compares equal, and a result that
+// there is not holds, as in etcd.
 type Compare struct {
 	KeyRange
 	Target CompareTarget
@@ -66,8 +67,10 @@ func (c *Compare) holdsFor(kv *KeyValue) bool {
 		return order > 0
 	case Less:
 		return order < 0
-	default:
+	case NotEqual:
 		return order != 0
+	default:
+		return true
 	}
 }
 

@@ -275,6 +275,10 @@ func (t *modelTxn) rangeOf(r *sqlstore.RangeRequest) *sqlstore.RangeResult {
 			}
 		}
 	}
+	bounds := r.MinModRevision | r.MaxModRevision | r.MinCreateRevision | r.MaxCreateRevision
+	if r.SortOrder == sqlstore.SortNone && bounds == 0 && r.Limit > 0 && int64(len(res.KVs)) > r.Limit {
+		res.KVs = res.KVs[:r.Limit+1] // without an order etcd sorts only so many
+	}
 	sortKVs(res.KVs, r)
 	if r.Limit > 0 && int64(len(res.KVs)) > r.Limit {
 		res.KVs, res.More = res.KVs[:r.Limit], true

@@ -148,6 +148,7 @@ func sortAndBounds(f *fixture) {
 		{sqlstore.RangeRequest{SortTarget: sqlstore.SortByMod, SortOrder: sqlstore.SortAscend}, "bca", false},
 		{sqlstore.RangeRequest{SortTarget: sqlstore.SortByMod, Limit: 1}, "b", true},
 		{sqlstore.RangeRequest{SortTarget: sqlstore.SortByValue}, "cab", false},
+		{sqlstore.RangeRequest{SortTarget: sqlstore.SortByValue, Limit: 1}, "a", true}, // the first of the first two keys
 		{sqlstore.RangeRequest{SortTarget: sqlstore.SortByValue, SortOrder: sqlstore.SortDescend, Fields: sqlstore.KeyFields}, "bac", false},
 		{sqlstore.RangeRequest{MinModRevision: 6}, "ac", false},
 		{sqlstore.RangeRequest{MaxModRevision: 6}, "bc", false},
