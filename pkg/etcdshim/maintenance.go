@@ -10,6 +10,11 @@ import (
 type maintenanceServer struct {
 	*server
 	pb.UnimplementedMaintenanceServer
+	walking chan struct{} // held by the call that walks through the whole database
+}
+
+func newMaintenanceServer(s *server) *maintenanceServer {
+	return &maintenanceServer{server: s, walking: make(chan struct{}, 1)}
 }
 
 // Status says what a single server that is always the leader says. Of raft, the indexes are the revision.

@@ -106,7 +106,7 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 	pb.RegisterKVServer(g, &kvServer{server: s})
 	pb.RegisterWatchServer(g, &watchServer{server: s})
 	pb.RegisterLeaseServer(g, &leaseServer{server: s})
-	pb.RegisterMaintenanceServer(g, &maintenanceServer{server: s})
+	pb.RegisterMaintenanceServer(g, newMaintenanceServer(s))
 	pb.RegisterClusterServer(g, &clusterServer{server: s})
 	pb.RegisterAuthServer(g, &authServer{})
 	healthpb.RegisterHealthServer(g, health.NewServer())

@@ -48,6 +48,9 @@ type Engine interface {
 	// Walk shows the whole database as it is stored, dead history too, from one snapshot (I4).
 	Walk(ctx context.Context, v Visitor) error
 
+	// Snapshot calls fn with a snapshot of the whole database, which lasts until fn returns. An error of fn is its result.
+	Snapshot(ctx context.Context, fn func(Snapshot) error) error
+
 	// Size is the size of the database and the part of it that holds data, in bytes.
 	Size(ctx context.Context) (total, inUse int64, err error)
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -72,12 +73,21 @@ type server struct {
 	kv      pb.KVClient
 	lease   pb.LeaseClient
 	watcher pb.WatchClient
+
+	maintenance pb.MaintenanceClient
+	cluster     pb.ClusterClient
 }
 
 func connectTo(t *testing.T, name string, client *kubernetes.Client) server {
 	t.Cleanup(func() { _ = client.Close() }) // the server may be gone already
-	conn := client.ActiveConnection()
-	return server{name: name, kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watcher: pb.NewWatchClient(conn)}
+	return newServer(name, client.ActiveConnection())
+}
+
+func newServer(name string, conn *grpc.ClientConn) server {
+	return server{
+		name: name, kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watcher: pb.NewWatchClient(conn),
+		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn),
+	}
 }
 
 const operationTimeout = 30 * time.Second
@@ -103,6 +113,8 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 		answer, err = s.lease.LeaseGrant(ctx, r)
 	case *pb.LeaseRevokeRequest:
 		answer, err = s.lease.LeaseRevoke(ctx, r)
+	case *pb.HashKVRequest:
+		answer, err = s.maintenance.HashKV(ctx, r)
 	default:
 		t.Fatalf("no way to send a %T", r)
 	}

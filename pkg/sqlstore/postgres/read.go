@@ -164,6 +164,10 @@ func scanEvents(r pgx.Rows, q sqlstore.EventsQuery, rows *sqlstore.EventRows) er
 // Leases implements sqlstore.Engine.
 func (e *Engine) Leases(ctx context.Context) ([]sqlstore.Lease, error) {
 	rows, err := e.pool.Query(ctx, selectLeases)
+	return collectLeases(rows, err)
+}
+
+func collectLeases(rows pgx.Rows, err error) ([]sqlstore.Lease, error) {
 	if err != nil {
 		return nil, wrap(err)
 	}

@@ -112,6 +112,17 @@ ORDER BY n.mod_revision, n.sub LIMIT $4`
 SELECT key, mod_revision, sub, create_revision, version, lease, value, previous_revision, previous_sub
 FROM revisions ORDER BY mod_revision, sub`
 
+	// Versions up to revision $1 that are live at revision $2, and tombstones of revision $1.
+	selectKept = `
+SELECT key, mod_revision, sub, create_revision, version, lease, value FROM revisions r
+WHERE mod_revision <= $1 AND (version > 0 OR mod_revision = $1)
+  AND NOT EXISTS (SELECT FROM revisions n
+                  WHERE n.key = r.key AND (n.mod_revision, n.sub) > (r.mod_revision, r.sub) AND n.mod_revision <= $2)
+ORDER BY mod_revision, sub`
+	selectVersions = `
+SELECT key, mod_revision, sub, create_revision, version, lease, value FROM revisions
+WHERE mod_revision > $1 AND mod_revision <= $2 ORDER BY mod_revision, sub`
+
 	insertRevisions = `
 INSERT INTO revisions (mod_revision, sub, key, value, create_revision, version, lease, previous_revision, previous_sub)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
@@ -140,7 +151,7 @@ RETURNING pg_notify('kubase.' || current_schema(), '')`
 	listen = `DO $$ BEGIN EXECUTE format('LISTEN %I', 'kubase.' || current_schema()); END $$`
 
 	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = $1`
-	selectLeases = `SELECT id, ttl, keepalives FROM leases`
+	selectLeases = `SELECT id, ttl, keepalives FROM leases ORDER BY id`
 	upsertLease  = `
 INSERT INTO leases (id, ttl, keepalives) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepalives`

@@ -165,10 +165,16 @@ func (c *conn) events(ctx context.Context, q sqlstore.EventsQuery, rows *sqlstor
 // Leases implements sqlstore.Engine.
 func (e *Engine) Leases(ctx context.Context) (leases []sqlstore.Lease, err error) {
 	err = e.read(ctx, func(c *conn) error {
-		return c.query(ctx, selectLeases, func(row []driver.Value) error {
-			leases = append(leases, lease(row))
-			return nil
-		})
+		leases, err = c.leases(ctx)
+		return err
+	})
+	return leases, err
+}
+
+func (c *conn) leases(ctx context.Context) (leases []sqlstore.Lease, err error) {
+	err = c.query(ctx, selectLeases, func(row []driver.Value) error {
+		leases = append(leases, lease(row))
+		return nil
 	})
 	return leases, err
 }

@@ -101,6 +101,15 @@ WHERE n.id >= ?2 AND n.id < ?3 AND +n.key >= ?1 ORDER BY n.id LIMIT +?4`
 	selectHistory = `
 SELECT key, id, create_revision, version, lease, value, previous_id FROM revisions ORDER BY id`
 
+	// Versions before ?2 that are live at the revision before ?3, and tombstones from ?1 on, which is the revision before ?2.
+	selectKept = `
+SELECT key, id, create_revision, version, lease, value FROM revisions r
+WHERE id < ?2 AND (version > 0 OR id >= ?1)
+  AND NOT EXISTS (SELECT 1 FROM revisions n INDEXED BY revisions_key WHERE n.key = r.key AND n.id > r.id AND n.id < ?3)
+ORDER BY id`
+	selectVersions = `
+SELECT key, id, create_revision, version, lease, value FROM revisions WHERE id >= ?1 AND id < ?2 ORDER BY id`
+
 	insertRevision = `
 INSERT INTO revisions (id, key, value, create_revision, version, lease, previous_id)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
@@ -112,7 +121,7 @@ SET id = excluded.id, create_revision = excluded.create_revision, version = excl
 	updateMeta = `UPDATE meta SET current_revision = ?1, compact_revision = ?2`
 
 	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = +?1`
-	selectLeases = `SELECT id, ttl, keepalives FROM leases`
+	selectLeases = `SELECT id, ttl, keepalives FROM leases ORDER BY id`
 	upsertLease  = `
 INSERT INTO leases (id, ttl, keepalives) VALUES (?1, ?2, ?3)
 ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepalives`
