@@ -2,13 +2,9 @@ package etcdshim
 
 import (
 	"context"
-	"encoding/binary"
 	"hash/crc32"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -42,7 +38,7 @@ func (s *maintenanceServer) HashKV(ctx context.Context, r *pb.HashKVRequest) (*p
 			}
 		}
 		hash := crc32.New(castagnoli)
-		_, _ = hash.Write(keyBucket)
+		_, _ = hash.Write([]byte(keyBucket))
 		var encoder versionEncoder
 		err := snapshot.History(ctx, q, func(row *sqlstore.Row) error {
 			if row.Version == 0 && row.ModRevision == meta.CompactRevision {
@@ -68,44 +64,34 @@ func (s *maintenanceServer) HashKV(ctx context.Context, r *pb.HashKVRequest) (*p
 	return out, nil
 }
 
-// walk calls fn with a snapshot. One call at a time walks through the database: more would take the connections that other reads need.
-func (s *maintenanceServer) walk(ctx context.Context, fn func(sqlstore.Snapshot) error) error {
-	select {
-	case s.walking <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.stopping.Done():
-		return rpctypes.ErrGRPCStopped
+// Hash is etcd's hash of all that its file would hold, but for what a server changes by itself. Servers on one database agree; an etcd
+// with the same history has members in its file besides.
+func (s *maintenanceServer) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
+	out := &pb.HashResponse{}
+	err := s.walk(ctx, func(snapshot sqlstore.Snapshot) error {
+		out.Header = s.header(snapshot.Meta().CurrentRevision)
+		hash := crc32.New(castagnoli)
+		for _, b := range buckets(ctx, snapshot) {
+			_, _ = hash.Write([]byte(b.name))
+			if err := b.each(func(key, value []byte) error {
+				switch string(key) {
+				case consistentIndexKey, termKey, storageVersionKey: // no key of another bucket looks like these
+					return nil
+				}
+				_, _ = hash.Write(key)
+				_, _ = hash.Write(value)
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		out.Hash = hash.Sum32()
+		return nil
+	})
+	if err != nil {
+		return nil, s.rpcError(err)
 	}
-	defer func() { <-s.walking }()
-	return s.store.Snapshot(ctx, fn)
+	return out, nil
 }
 
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	keyBucket  = []byte("key")
-)
-
-// versionEncoder makes of a version what etcd's file has of it: in the key its place, with a mark if it is a tombstone, in the value an
-// mvccpb.KeyValue. The slices are used again by the next call.
-type versionEncoder struct {
-	kv    mvccpb.KeyValue
-	key   []byte
-	value []byte
-}
-
-const tombstoneMark = 't'
-
-func (e *versionEncoder) encode(row *sqlstore.Row) (key, value []byte, err error) {
-	e.key = binary.BigEndian.AppendUint64(e.key[:0], uint64(row.ModRevision))
-	e.key = append(e.key, '_')
-	e.key = binary.BigEndian.AppendUint64(e.key, uint64(row.Sub))
-	if row.Version == 0 {
-		e.key = append(e.key, tombstoneMark)
-		fill(&e.kv, &sqlstore.KeyValue{Key: row.Key})
-	} else {
-		fill(&e.kv, &row.KeyValue)
-	}
-	e.value, err = proto.MarshalOptions{}.MarshalAppend(e.value[:0], &e.kv)
-	return e.key, e.value, err
-}
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -4,7 +4,10 @@ import (
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/api/v3/version"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
 type maintenanceServer struct {
@@ -27,7 +30,7 @@ func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*p
 	return &pb.StatusResponse{
 		Header:           s.header(revision),
 		Version:          version.Version,
-		StorageVersion:   version.Version,
+		StorageVersion:   storageVersion,
 		DbSize:           total,
 		DbSizeInUse:      inUse,
 		DbSizeQuota:      s.opts.QuotaBytes,
@@ -37,4 +40,17 @@ func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*p
 		RaftTerm:         raftTerm,
 		DowngradeInfo:    &pb.DowngradeInfo{},
 	}, nil
+}
+
+// walk calls fn with a snapshot. One call at a time walks through the database: more would take the connections that other reads need.
+func (s *maintenanceServer) walk(ctx context.Context, fn func(sqlstore.Snapshot) error) error {
+	select {
+	case s.walking <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stopping.Done():
+		return rpctypes.ErrGRPCStopped
+	}
+	defer func() { <-s.walking }()
+	return s.store.Snapshot(ctx, fn)
 }

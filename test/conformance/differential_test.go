@@ -1,15 +1,18 @@
 package conformance
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc"
@@ -49,17 +52,17 @@ func TestSameAnswersAsEtcd(t *testing.T) {
 				r := g.request()
 				want, wantErr := real.send(t, r)
 				got, gotErr := ours.send(t, r)
-				if diff := cmp.Diff(wantErr, gotErr); diff != "" {
+				if diff := gocmp.Diff(wantErr, gotErr); diff != "" {
 					t.Fatalf("operation %d, %T %v: errors differ (- etcd, + kubase):\n%s", i, r, r, diff)
 				}
-				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+				if diff := gocmp.Diff(want, got, protocmp.Transform()); diff != "" {
 					t.Fatalf("operation %d, %T %v: answers differ (- etcd, + kubase):\n%s", i, r, r, diff)
 				}
 				g.learn(want)
 			}
 			for i := range watches {
 				want, got := realEvents(i, g.revision), ourEvents(i, g.revision)
-				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+				if diff := gocmp.Diff(want, got, protocmp.Transform()); diff != "" {
 					t.Errorf("watch %d, %v: events differ (- etcd, + kubase):\n%s", i, watches[i], diff)
 				}
 			}
@@ -113,6 +116,10 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 		answer, err = s.lease.LeaseGrant(ctx, r)
 	case *pb.LeaseRevokeRequest:
 		answer, err = s.lease.LeaseRevoke(ctx, r)
+	case *pb.LeaseTimeToLiveRequest:
+		answer, err = s.lease.LeaseTimeToLive(ctx, r)
+	case *pb.LeaseLeasesRequest:
+		answer, err = s.lease.LeaseLeases(ctx, r)
 	case *pb.HashKVRequest:
 		answer, err = s.maintenance.HashKV(ctx, r)
 	default:
@@ -121,11 +128,25 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 	if err != nil {
 		return nil, fmt.Sprintf("%s: %s", status.Code(err), status.Convert(err).Message())
 	}
+	forgetChance(answer)
 	header := answer.ProtoReflect().Get(answer.ProtoReflect().Descriptor().Fields().ByName("header")).Message()
 	for _, name := range []protoreflect.Name{"cluster_id", "member_id", "raft_term"} {
 		header.Clear(header.Descriptor().Fields().ByName(name))
 	}
 	return answer, ""
+}
+
+// forgetChance makes answers alike that differ for no reason: leases come in any order, and time goes by.
+func forgetChance(answer proto.Message) {
+	switch a := answer.(type) {
+	case *pb.LeaseLeasesResponse:
+		slices.SortFunc(a.Leases, func(x, y *pb.LeaseStatus) int { return cmp.Compare(x.ID, y.ID) })
+	case *pb.LeaseTimeToLiveResponse:
+		if a.TTL > 0 {
+			a.TTL = a.GrantedTTL
+		}
+		slices.SortFunc(a.Keys, bytes.Compare)
+	}
 }
 
 // watch starts watches and returns what waits until one of them has seen a revision, and returns its events.
