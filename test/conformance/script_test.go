@@ -49,14 +49,7 @@ func TestScripts(t *testing.T) {
 			t.Run(filepath.Base(file), func(t *testing.T) { recordScript(t, file) })
 		}
 	}
-	for _, server := range []struct {
-		name  string
-		start func(*testing.T) *kubernetes.Client
-	}{
-		{"etcd", func(t *testing.T) *kubernetes.Client { return testserver.RunEtcd(t, nil) }},
-		{"sqlite", startKubase("sqlite")},
-		{"postgres", startKubase("postgres")},
-	} {
+	for _, server := range servers {
 		t.Run(server.name, func(t *testing.T) {
 			for _, file := range files {
 				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -67,7 +60,17 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func startKubase(engine string) func(*testing.T) *kubernetes.Client {
+// servers start an empty server for a test. A real etcd is among them: it shows that what a test expects is what etcd does.
+var servers = []struct {
+	name  string
+	start func(*testing.T) *kubernetes.Client
+}{
+	{"etcd", func(t *testing.T) *kubernetes.Client { return testserver.RunEtcd(t, nil) }},
+	{"sqlite", runKubase("sqlite")},
+	{"postgres", runKubase("postgres")},
+}
+
+func runKubase(engine string) func(*testing.T) *kubernetes.Client {
 	return func(t *testing.T) *kubernetes.Client {
 		t.Setenv(kubase.EngineVariable, engine)
 		return kubase.RunEtcd(t, nil)
