@@ -45,6 +45,8 @@ const (
 	requestOverheadBytes = 512 << 10
 	// A client that pings more often than this is cut off, as in etcd.
 	minKeepaliveInterval = 5 * time.Second
+	// So many goroutines take the calls, others are started when all are busy: a goroutine's stack grows in its first call.
+	streamWorkers = 64
 	// What a single server that is always the leader says of raft.
 	raftTerm = 1
 )
@@ -96,6 +98,7 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 	serverOptions := append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(opts.MaxRequestBytes + requestOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepaliveInterval}),
 	}, opts.Interceptors...)

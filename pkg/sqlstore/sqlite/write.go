@@ -50,9 +50,15 @@ func (e *Engine) acquireWriter(ctx context.Context) (*conn, error) {
 
 func (t *writeTx) Meta() sqlstore.Meta { return t.meta }
 
+// uninterrupted is for statements on one row: they take microseconds, as much as it would take to have each interrupted when ctx ends.
+var uninterrupted = context.Background()
+
 func (t *writeTx) Get(ctx context.Context, keys [][]byte) (rows []sqlstore.Row, err error) {
 	for _, key := range keys {
-		if err := t.c.query(ctx, selectKey, appendRow(&rows), key); err != nil {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := t.c.query(uninterrupted, selectKey, appendRow(&rows), key); err != nil {
 			return nil, err
 		}
 	}
@@ -96,9 +102,12 @@ func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
 		last[string(changes[i].Key)] = i
 	}
 	for i := range changes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		c := &changes[i]
 		place := id(c.ModRevision, c.Sub)
-		if _, err := t.c.exec(ctx, insertRevision, place, c.Key, c.Value, int64(c.CreateRevision), c.Version, int64(c.Lease),
+		if _, err := t.c.exec(uninterrupted, insertRevision, place, c.Key, c.Value, int64(c.CreateRevision), c.Version, int64(c.Lease),
 			id(c.PrevRevision, c.PrevSub)); err != nil {
 			return err
 		}
@@ -107,9 +116,9 @@ func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
 		}
 		var err error
 		if c.Version == 0 {
-			_, err = t.c.exec(ctx, deleteKey, c.Key)
+			_, err = t.c.exec(uninterrupted, deleteKey, c.Key)
 		} else {
-			_, err = t.c.exec(ctx, upsertKey, c.Key, place, int64(c.CreateRevision), c.Version, int64(c.Lease))
+			_, err = t.c.exec(uninterrupted, upsertKey, c.Key, place, int64(c.CreateRevision), c.Version, int64(c.Lease))
 		}
 		if err != nil {
 			return err
@@ -122,11 +131,11 @@ func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sq
 	if err := t.Write(ctx, changes); err != nil {
 		return err
 	}
-	if _, err := t.c.exec(ctx, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision)); err != nil {
+	if _, err := t.c.exec(uninterrupted, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision)); err != nil {
 		return err
 	}
-	// The commit is not interrupted: its outcome would be unknown.
-	if _, err := t.c.exec(context.Background(), commit); err != nil {
+	// If the commit were interrupted its outcome would be unknown.
+	if _, err := t.c.exec(uninterrupted, commit); err != nil {
 		return err
 	}
 	t.release()
