@@ -54,7 +54,9 @@ type RangeResult struct {
 }
 
 // keyOrder says whether the answer comes in key order.
-func (r *RangeRequest) keyOrder() bool { return r.SortTarget == SortByKey && r.SortOrder != SortDescend }
+func (r *RangeRequest) keyOrder() bool {
+	return r.SortTarget == SortByKey && r.SortOrder != SortDescend
+}
 
 // limitsFirst says whether the limit counts in key order, so that it can be left to the engine. With a target but no order it does, as in
 // etcd: the first keys are sorted, not the first of the sorted ones taken.
