@@ -79,12 +79,15 @@ func etcdClient(t *testing.T, endpoint string, tls *transport.TLSInfo) *clientv3
 	return client
 }
 
+// engines name an empty database each time.
+var engines = map[string]func(*testing.T) string{
+	"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "kubase.db") },
+	"postgres": func(t *testing.T) string { return postgrestest.Database(t) },
+}
+
 // TestEtcdAlone uses `kubase etcd` as an etcd client and an administrator do: over TCP and a socket, with metrics, across a restart.
 func TestEtcdAlone(t *testing.T) {
-	for name, dsn := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "kubase.db") },
-		"postgres": func(t *testing.T) string { return postgrestest.Database(t) },
-	} {
+	for name, dsn := range engines {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

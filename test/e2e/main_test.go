@@ -1,4 +1,4 @@
-// Package e2e runs the real programs: kubase as a child process on each backend, and kubectl and client-go against it.
+// Package e2e runs the real programs: kubase as a child process on each backend, and kubectl, client-go and etcdctl against it.
 package e2e
 
 import (
@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
-// The programs under test, built from this module: kubase as a user builds it, and kubectl of the same Kubernetes release.
-var kubase, kubectl string
+// The programs under test, built from this module: kubase as a user builds it, kubectl of the same Kubernetes release, and etcdctl of the
+// same etcd release.
+var kubase, kubectl, etcdctl string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -41,8 +44,9 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	}{
 		{&kubase, "github.com/kubase/kubase/cmd/kubase", "-s -w"},
 		{&kubectl, "k8s.io/kubernetes/cmd/kubectl", ldflags},
+		{&etcdctl, "go.etcd.io/etcd/etcdctl/v3", "-s -w"},
 	} {
-		*program.path = filepath.Join(dir, filepath.Base(program.pkg))
+		*program.path = filepath.Join(dir, path.Base(strings.TrimSuffix(program.pkg, "/v3")))
 		build := exec.Command("go", "build", "-ldflags="+program.ldflags, "-o", *program.path, program.pkg)
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
 		if err := build.Run(); err != nil {
