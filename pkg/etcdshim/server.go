@@ -101,7 +101,9 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepaliveInterval}),
+		grpc.ForceServerCodecV2(newCodec()),
 	}, opts.Interceptors...)
+	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(newLargeRanges().intercept)) // the innermost
 	if opts.TLS != nil {
 		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(opts.TLS)))
 	}

@@ -25,6 +25,7 @@ type api struct {
 	maintenance pb.MaintenanceClient
 	cluster     pb.ClusterClient
 	server      *etcdshim.Server
+	dial        func() *grpc.ClientConn // another connection
 }
 
 // serve starts a server on an empty store in memory until the test ends.
@@ -41,13 +42,21 @@ func serve(t *testing.T, options etcdshim.Options) api {
 	server := etcdshim.NewServer(store, options)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
+	var conns []*grpc.ClientConn
+	dial := func() *grpc.ClientConn {
+		conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		return conn
 	}
+	conn := dial()
 	t.Cleanup(func() {
-		_ = conn.Close()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		server.Shutdown(ctx)
@@ -60,7 +69,7 @@ func serve(t *testing.T, options etcdshim.Options) api {
 	})
 	a := api{
 		kv: pb.NewKVClient(conn), watch: pb.NewWatchClient(conn), lease: pb.NewLeaseClient(conn),
-		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), server: server,
+		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), server: server, dial: dial,
 	}
 	// The first call waits until the server serves.
 	if _, err := a.cluster.MemberList(t.Context(), &pb.MemberListRequest{}, grpc.WaitForReady(true)); err != nil {
