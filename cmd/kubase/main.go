@@ -45,6 +45,8 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		newAPIServerCommand("apiserver", server.NewOptions()),
+		newControllerManagerCommand(),
+		newSchedulerCommand(),
 		newEtcdCommand(),
 		newVersionCommand(),
 	)

@@ -216,7 +216,7 @@ func TestServedLikeUpstream(t *testing.T) {
 		}
 	}
 
-	ours := startOurs(t, dir, etcd, "--encryption-provider-config="+encryptionConfig(t))
+	ours := startOurs(t, dir, etcd, "--lifecycle-controllers=off", "--encryption-provider-config="+encryptionConfig(t))
 	defer func() {
 		if err := ours.stop(); err != nil {
 			t.Error(err)

@@ -27,6 +27,7 @@ import (
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
 
 	"github.com/kubase/kubase/pkg/registry"
+	"github.com/kubase/kubase/pkg/server/lifecycle"
 )
 
 const (
@@ -54,6 +55,7 @@ type coreExtra struct {
 	kubelet         kubeletclient.KubeletClientConfig
 	serviceResolver aggregatorapiserver.ServiceResolver
 	initializers    []admission.PluginInitializer
+	lifecycle       *lifecycle.Controllers // nil if they are off
 }
 
 func newCoreConfig(o CompletedOptions, generic *genericConfig) (*coreConfig, error) {
@@ -82,6 +84,7 @@ func newCoreConfig(o CompletedOptions, generic *genericConfig) (*coreConfig, err
 		kubelet:         o.KubeletConfig,
 		serviceResolver: resolver,
 		initializers:    genericInitializers,
+		lifecycle:       generic.lifecycle,
 	}}
 	if egress := generic.EgressSelector; egress != nil {
 		// Kubelets, and what the proxy subresources talk to, are on the cluster's network.
@@ -156,7 +159,24 @@ func (c completedCoreConfig) New(delegate genericapiserver.DelegationTarget) (*c
 	if err := c.addKubernetesService(server.GenericAPIServer); err != nil {
 		return nil, err
 	}
+	if err := c.addLifecycle(server.GenericAPIServer); err != nil {
+		return nil, err
+	}
 	return server, c.addServiceCIDR(server.GenericAPIServer)
+}
+
+// addLifecycle runs the lifecycle controllers from when the server serves until it is told to stop. It goes on serving
+// until they have ended, so that they can give back their lease.
+func (c completedCoreConfig) addLifecycle(server *genericapiserver.GenericAPIServer) error {
+	if c.lifecycle == nil {
+		return nil
+	}
+	if err := server.AddPostStartHook("start-"+lifecycle.Name, func(ctx genericapiserver.PostStartHookContext) error {
+		return c.lifecycle.Start(ctx)
+	}); err != nil {
+		return err
+	}
+	return server.AddPreShutdownHook("stop-"+lifecycle.Name, c.lifecycle.Stop)
 }
 
 // addKubernetesService keeps the service "kubernetes", and its endpoints if this server has an address to publish.

@@ -6,14 +6,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 	netutils "k8s.io/utils/net"
 
+	"github.com/kubase/kubase/pkg/server/lifecycle"
 	"github.com/kubase/kubase/pkg/server/pki"
 )
 
@@ -21,9 +24,25 @@ const (
 	defaultServiceCIDR = "10.43.0.0/16"
 	defaultIssuer      = "https://kubernetes.default.svc.cluster.local"
 
-	// adminUser and frontProxyUser are the names in the certificates of the administrator and of the aggregator.
-	adminUser      = "kubernetes-admin"
+	// frontProxyUser is the name in the certificate of the aggregator.
 	frontProxyUser = "front-proxy-client"
+)
+
+// clientUsers are those who get a certificate and a kubeconfig, both with this file name, on the server's machine.
+var clientUsers = []struct {
+	file   string
+	name   string
+	groups []string
+}{
+	{adminFile, "kubernetes-admin", []string{user.SystemPrivilegedGroup}},
+	{controllerManagerFile, user.KubeControllerManager, nil}, // the built-in roles are bound to the names
+	{schedulerFile, user.KubeScheduler, nil},
+}
+
+const (
+	adminFile             = "admin"
+	controllerManagerFile = "controller-manager"
+	schedulerFile         = "scheduler"
 )
 
 // completeAddresses decides the service range, and the address that the endpoints of the service "kubernetes" have.
@@ -68,21 +87,27 @@ func (o *Options) completeSecurity(anonymousHealthOnly bool) {
 	if len(o.Authentication.ServiceAccounts.Issuers) == 0 {
 		o.Authentication.ServiceAccounts.Issuers = []string{defaultIssuer}
 	}
+	if o.standalone && !o.given("enable-bootstrap-token-auth") {
+		o.Authentication.BootstrapToken.Enable = true // lets nobody in until somebody makes a token
+	}
+	if plugins := o.Admission.GenericAdmission; o.standalone && !o.given("admission-control", "enable-admission-plugins") &&
+		!slices.Contains(plugins.DisablePlugins, noderestriction.PluginName) {
+		plugins.EnablePlugins = []string{noderestriction.PluginName}
+	}
 	if anonymousHealthOnly {
 		o.Authentication.Anonymous.Allow = false // the configuration adds its own authenticator
 	}
 }
 
 // completeFiles points every flag that names a key or a certificate, and that the user left empty, at one in the data
-// directory, and returns the path of the administrator's kubeconfig if it could make one. It touches the directory only
-// if something is missing.
-func (o *Options) completeFiles() (kubeconfig string, err error) {
+// directory, and writes the kubeconfigs it can. It touches the directory only if something is missing.
+func (o *Options) completeFiles() (files, error) {
 	f := files{options: o}
 	f.serving()
 	f.clients()
 	f.serviceAccounts()
 	f.frontProxy()
-	return f.kubeconfig, f.err
+	return f, f.err
 }
 
 // files fills in file flags. The first error sticks and makes the rest do nothing.
@@ -162,25 +187,31 @@ func (f *files) clients() {
 	if clientCert.ClientCA != "" {
 		return // only the user can sign what this authority vouches for
 	}
-	pair := f.certificate(f.cluster(), "admin", pki.Request{
-		CommonName:    adminUser,
-		Organizations: []string{user.SystemPrivilegedGroup},
-		Usage:         x509.ExtKeyUsageClientAuth,
-	})
+	ca := f.cluster()
 	if f.err != nil {
 		return
 	}
-	clientCert.ClientCA = f.clusterCA.CertFile
-	if f.servingCA == "" {
-		return // the administrator could not verify the server
+	clientCert.ClientCA = ca.CertFile
+	for _, u := range clientUsers {
+		pair := f.certificate(ca, u.file, pki.Request{CommonName: u.name, Organizations: u.groups, Usage: x509.ExtKeyUsageClientAuth})
+		if f.err != nil || f.servingCA == "" { // without it nobody could verify the server
+			continue
+		}
+		path := filepath.Join(f.options.DataDir, u.file+".kubeconfig")
+		f.err = pki.Kubeconfig{Server: f.options.serverURL(), CAFile: f.servingCA, User: u.name, UserPair: pair}.Write(path)
+		if u.file == adminFile {
+			f.kubeconfig = path
+		}
 	}
-	f.kubeconfig = filepath.Join(f.options.DataDir, "admin.kubeconfig")
-	f.err = pki.Kubeconfig{
-		Server:   f.options.serverURL(),
-		CAFile:   f.servingCA,
-		User:     adminUser,
-		UserPair: pair,
-	}.Write(f.kubeconfig)
+}
+
+// lifecycle names the files that the controllers in this server may use.
+func (f *files) lifecycle() lifecycle.Files {
+	files := lifecycle.Files{RootCA: f.servingCA, ServiceAccountKey: f.options.ServiceAccountSigningKeyFile}
+	if f.clusterCA != nil && f.options.Authentication.ClientCert.ClientCA == f.clusterCA.CertFile { // else the server would not believe it
+		files.SigningCert, files.SigningKey = f.clusterCA.CertFile, f.clusterCA.KeyFile
+	}
+	return files
 }
 
 func (f *files) serviceAccounts() {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/kubase/kubase/pkg/registry"
 	"github.com/kubase/kubase/pkg/server/datastore"
+	"github.com/kubase/kubase/pkg/server/lifecycle"
 )
 
 // informerResync is how often shared informers deliver again what they hold.
@@ -53,6 +54,7 @@ type genericConfig struct {
 	client    clientset.Interface // talks to this server, as its most privileged user
 	informers informers.SharedInformerFactory
 	storage   *serverstorage.DefaultStorageFactory
+	lifecycle *lifecycle.Controllers // nil if they are off
 }
 
 // newGenericConfig applies the options in the one order that works: each step says what it needs of those before it.
@@ -88,6 +90,7 @@ func newGenericConfig(o CompletedOptions, store *datastore.Datastore, connection
 		{"storage", func(o CompletedOptions) error { return c.applyStorage(o, store, connections) }}, // needs egress, tracing, enablement
 		{"authentication", c.applyAuthentication},                                                    // needs OpenAPI and egress
 		{"authorization", c.applyAuthorization},
+		{"lifecycle", c.applyLifecycle}, // needs the loopback client
 		{"audit", func(o CompletedOptions) error { return o.Audit.ApplyTo(c.Config) }},
 	} {
 		if err := step.apply(o); err != nil {
@@ -197,6 +200,19 @@ func (c *genericConfig) applyAuthorization(o CompletedOptions) error {
 	if !usesRBAC {
 		c.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName)
 	}
+	return nil
+}
+
+func (c *genericConfig) applyLifecycle(o CompletedOptions) error {
+	if o.lifecycle == lifecycle.Off {
+		return nil
+	}
+	controllers, err := lifecycle.New(lifecycle.Config{Mode: o.lifecycle, Client: c.LoopbackClientConfig, Files: o.lifecycleFiles})
+	if err != nil {
+		return err
+	}
+	c.lifecycle = controllers
+	c.AddHealthzChecks(controllers) // the API is ready and alive without them
 	return nil
 }
 

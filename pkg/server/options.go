@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"github.com/kubase/kubase/pkg/server/datastore"
+	"github.com/kubase/kubase/pkg/server/lifecycle"
 	_ "github.com/kubase/kubase/pkg/server/version" // must be set before upstream's options read it
 )
 
@@ -25,8 +26,6 @@ const (
 	backendEtcd     = storagebackend.StorageTypeETCD3
 )
 
-const defaultDataDir = ".kubase"
-
 // Options is everything a user can say: the options of kube-apiserver and a few of our own.
 type Options struct {
 	*options.ServerRunOptions
@@ -34,6 +33,8 @@ type Options struct {
 	StorageBackend string
 	Datastore      datastore.Options
 	DataDir        string
+	// LifecycleControllers says when the controllers of package lifecycle run.
+	LifecycleControllers lifecycle.Mode
 
 	// standalone is what distinguishes `kubase apiserver` from kube-apiserver: flags whose default suits a cluster
 	// that somebody set up have one that suits a server that somebody just started.
@@ -46,6 +47,7 @@ type Options struct {
 func NewOptions() *Options {
 	o := NewKubeAPIServerOptions()
 	o.standalone = true
+	o.LifecycleControllers = lifecycle.Auto
 	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.GenericServerRunOptions.ShutdownSendRetryAfter = true
 	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = 2 * time.Second
@@ -55,10 +57,10 @@ func NewOptions() *Options {
 // NewKubeAPIServerOptions returns options whose flags have kube-apiserver's defaults, for whoever puts this program in its
 // place. What kube-apiserver demands and its user did not say is filled in all the same.
 func NewKubeAPIServerOptions() *Options {
-	return &Options{ServerRunOptions: options.NewServerRunOptions(), DataDir: defaultDataDir}
+	return &Options{ServerRunOptions: options.NewServerRunOptions(), DataDir: DefaultDataDir, LifecycleControllers: lifecycle.Off}
 }
 
-// Flags returns kube-apiserver's flags in kube-apiserver's sections, and the section "datastore".
+// Flags returns kube-apiserver's flags in kube-apiserver's sections, and the sections "datastore" and "lifecycle".
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.flags = o.ServerRunOptions.Flags()
 
@@ -68,6 +70,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	dsn.Value = secretValue{dsn.Value}
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"Directory for what the server makes when its user brings none: the SQLite database, keys and certificates, and admin.kubeconfig.")
+
+	o.flags.FlagSet("lifecycle").Var((*stringValue)(&o.LifecycleControllers), "lifecycle-controllers",
+		"Whether this server runs the controllers that clean up namespaces and owned objects and make what new namespaces, quotas and joining kubelets need. Options: 'auto' (unless a kube-controller-manager holds its lease), 'on', 'off'.")
 
 	// The flag stays where users know it, but takes our backends too and keeps the answer apart from upstream's options,
 	// which know etcd3 only.
@@ -101,6 +106,9 @@ type completedOptions struct {
 	// ServerURL is where a client on this machine finds the server.
 	ServerURL string
 
+	lifecycle      lifecycle.Mode
+	lifecycleFiles lifecycle.Files
+
 	storageBackend      string
 	anonymousHealthOnly bool
 	errs                []error // found on the way, reported by Validate
@@ -117,7 +125,7 @@ func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 	o.completeAddresses()
 	o.completeSecurity(completed.anonymousHealthOnly)
 	completed.errs = o.completeStorage()
-	kubeconfig, err := o.completeFiles()
+	f, err := o.completeFiles()
 	if err != nil {
 		return CompletedOptions{}, fmt.Errorf("cannot use the data directory %q, choose another with --data-dir: %w", o.DataDir, err)
 	}
@@ -127,9 +135,10 @@ func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 	}
 	completed.CompletedOptions = upstream
 	completed.Datastore = o.Datastore
-	completed.Kubeconfig = kubeconfig
+	completed.Kubeconfig = f.kubeconfig
 	completed.ServerURL = o.serverURL()
 	completed.storageBackend = o.StorageBackend
+	completed.lifecycle, completed.lifecycleFiles = o.LifecycleControllers, f.lifecycle()
 	return CompletedOptions{completed}, nil
 }
 
@@ -138,6 +147,9 @@ func (o CompletedOptions) Validate() []error {
 	errs := slices.Clone(o.errs)
 	if o.usesSQL() && len(errs) == 0 { // otherwise it would say the same in other words
 		errs = append(errs, o.Datastore.Validate()...)
+	}
+	if modes := []lifecycle.Mode{lifecycle.Auto, lifecycle.On, lifecycle.Off}; !slices.Contains(modes, o.lifecycle) {
+		errs = append(errs, fmt.Errorf("--lifecycle-controllers %q is unknown, it can be auto, on or off", o.lifecycle))
 	}
 	return append(errs, o.CompletedOptions.Validate()...)
 }

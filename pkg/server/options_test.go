@@ -15,6 +15,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
+
+	"github.com/kubase/kubase/pkg/server/lifecycle"
 )
 
 // TestFlagsAreUpstreams compares every flag with the one that the module of kube-apiserver defines: same section, same name,
@@ -22,19 +24,20 @@ import (
 func TestFlagsAreUpstreams(t *testing.T) {
 	upstream := options.NewServerRunOptions().Flags()
 	for _, c := range []struct {
-		name     string
-		ours     cliflag.NamedFlagSets
-		defaults map[string]string // that differ
+		name      string
+		ours      cliflag.NamedFlagSets
+		lifecycle string
+		defaults  map[string]string // that differ
 	}{
-		{"kube-apiserver", NewKubeAPIServerOptions().Flags(), nil},
-		{"kubase apiserver", NewOptions().Flags(), map[string]string{
+		{"kube-apiserver", NewKubeAPIServerOptions().Flags(), "off", nil},
+		{"kubase apiserver", NewOptions().Flags(), "auto", map[string]string{
 			"bind-address":                            "127.0.0.1",
 			"shutdown-send-retry-after":               "true",
 			"shutdown-watch-termination-grace-period": "2s",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if want := append(slices.Clone(upstream.Order), "datastore"); !slices.Equal(c.ours.Order, want) {
+			if want := append(slices.Clone(upstream.Order), "datastore", "lifecycle"); !slices.Equal(c.ours.Order, want) {
 				t.Errorf("sections %q, want %q", c.ours.Order, want)
 			}
 			for _, section := range upstream.Order {
@@ -61,12 +64,15 @@ func TestFlagsAreUpstreams(t *testing.T) {
 				})
 				ours.VisitAll(func(f *pflag.Flag) {
 					if theirs.Lookup(f.Name) == nil {
-						t.Errorf("--%s is not one of kube-apiserver's, it belongs in section \"datastore\"", f.Name)
+						t.Errorf("--%s is not one of kube-apiserver's, it belongs in a section of ours", f.Name)
 					}
 				})
 			}
 			if c.ours.FlagSet("datastore").Lookup("data-dir") == nil {
 				t.Error("--data-dir is missing")
+			}
+			if got := c.ours.FlagSet("lifecycle").Lookup("lifecycle-controllers").DefValue; got != c.lifecycle {
+				t.Errorf("--lifecycle-controllers is %s, want %s", got, c.lifecycle)
 			}
 		})
 	}
@@ -117,6 +123,13 @@ func TestNothingConfigured(t *testing.T) {
 	check("issuer", o.Authentication.ServiceAccounts.Issuers[0], defaultIssuer)
 	check("service range", o.PrimaryServiceClusterIPRange.String(), "10.43.0.0/16")
 	check("advertised address", o.GenericServerRunOptions.AdvertiseAddress.String(), "127.0.0.1")
+	check("bootstrap tokens", o.Authentication.BootstrapToken.Enable, true)
+	check("admission", slices.Contains(o.Admission.GenericAdmission.EnablePlugins, "NodeRestriction"), true)
+	check("lifecycle controllers", o.lifecycle, lifecycle.Auto)
+	ca := filepath.Join(dir, "pki", "ca")
+	check("their files", o.lifecycleFiles, lifecycle.Files{
+		RootCA: ca + ".crt", SigningCert: ca + ".crt", SigningKey: ca + ".key", ServiceAccountKey: filepath.Join(dir, "pki", "sa.key"),
+	})
 	check("reconciler", o.EndpointReconcilerType, string(reconcilers.NoneEndpointReconcilerType))
 	for _, file := range []string{
 		o.SecureServing.ServerCert.CertKey.CertFile, o.SecureServing.ServerCert.CertKey.KeyFile,
@@ -185,8 +198,8 @@ func TestSecondStartKeepsFiles(t *testing.T) {
 			t.Errorf("%s changed", path)
 		}
 	}
-	if len(first) != 14 || len(second) != 14 {
-		t.Errorf("%d and then %d files, want 14", len(first), len(second))
+	if len(first) != 20 || len(second) != 20 {
+		t.Errorf("%d and then %d files, want 20", len(first), len(second))
 	}
 }
 

@@ -42,7 +42,7 @@ func startEtcd(t *testing.T) string {
 	return client.String()
 }
 
-// TestBackends does on each backend what an API server alone can do.
+// TestBackends does the same on each backend.
 func TestBackends(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend.name, func(t *testing.T) {
@@ -62,6 +62,7 @@ func TestBackends(t *testing.T) {
 				{"BindingAndEviction", testBindingAndEviction},
 				{"Tokens", testTokens},
 				{"RBAC", testRBAC},
+				{"NamespaceDeletion", testNamespaceDeletion},
 				{"ThousandObjects", testThousandObjects},
 			} {
 				t.Run(c.name, func(t *testing.T) { c.test(t, s) })

@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serviceAccount makes the default service account, which is a controller's work.
+// serviceAccount waits for the default service account: the admission of pods wants it.
 func (s *server) serviceAccount(t *testing.T, ns string) {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := s.client.CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the namespace has its default service account", func() error {
+		_, err := s.client.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
 }
 
 // testServices takes a cluster IP and a node port, and wants both again after the service that had them is gone.

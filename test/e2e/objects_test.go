@@ -35,7 +35,6 @@ func pod(name string) *corev1.Pod {
 func testPatch(t *testing.T, s *server) {
 	ctx := t.Context()
 	pods := s.client.CoreV1().Pods(s.namespace(t, "patch"))
-	// The admission of pods wants the service account that a controller makes.
 	s.serviceAccount(t, "patch")
 	if _, err := pods.Create(ctx, pod("a"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -137,13 +136,13 @@ func testSelectors(t *testing.T, s *server) {
 func testThousandObjects(t *testing.T, s *server) {
 	const count, workers, page = 1000, 16, 300
 	ctx := t.Context()
-	configMaps := s.client.CoreV1().ConfigMaps(s.namespace(t, "many"))
+	secrets := s.client.CoreV1().Secrets(s.namespace(t, "many"))
 	var wait sync.WaitGroup
 	for worker := range workers {
 		wait.Go(func() {
 			for i := worker; i < count; i += workers {
-				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%04d", i)}, Data: map[string]string{"i": fmt.Sprint(i)}}
-				if _, err := configMaps.Create(ctx, object, metav1.CreateOptions{}); err != nil {
+				object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%04d", i)}, StringData: map[string]string{"i": fmt.Sprint(i)}}
+				if _, err := secrets.Create(ctx, object, metav1.CreateOptions{}); err != nil {
 					t.Errorf("object %d: %v", i, err)
 				}
 			}
@@ -151,7 +150,7 @@ func testThousandObjects(t *testing.T, s *server) {
 	}
 	wait.Wait()
 
-	all, err := configMaps.List(ctx, metav1.ListOptions{})
+	all, err := secrets.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +160,7 @@ func testThousandObjects(t *testing.T, s *server) {
 	seen := 0
 	options := metav1.ListOptions{Limit: page}
 	for {
-		list, err := configMaps.List(ctx, options)
+		list, err := secrets.List(ctx, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,10 +177,10 @@ func testThousandObjects(t *testing.T, s *server) {
 	if seen != count {
 		t.Errorf("the pages have %d objects, want %d", seen, count)
 	}
-	if err := configMaps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if rest, err := configMaps.List(context.Background(), metav1.ListOptions{}); err != nil || len(rest.Items) != 0 {
+	if rest, err := secrets.List(context.Background(), metav1.ListOptions{}); err != nil || len(rest.Items) != 0 {
 		t.Errorf("%d objects are left (%v)", len(rest.Items), err)
 	}
 }

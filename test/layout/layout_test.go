@@ -51,6 +51,11 @@ var rules = []struct {
 		why:      "what is served does not depend on where it is kept",
 	},
 	{
+		packages: "pkg/server/lifecycle",
+		forbids:  []string{kubase, "go.etcd.io/"},
+		why:      "controllers know the API and nothing behind it",
+	},
+	{
 		packages: "cmd",
 		forbids:  []string{kubase + "pkg/etcdshim", kubase + "pkg/sqlstore", kubase + "pkg/registry", kubase + "migrations"},
 		why:      "commands start what pkg/server composes",
