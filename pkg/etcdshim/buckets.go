@@ -41,7 +41,7 @@ var storageVersion = version.Cluster(version.Version) + ".0"
 // cluster that is made of it has its own.
 func buckets(ctx context.Context, snapshot sqlstore.Snapshot) []bucket {
 	return []bucket{
-		{"alarm", none},
+		{"alarm", func(put putFunc) error { return putAlarms(ctx, snapshot, put) }},
 		{"cluster", func(put putFunc) error {
 			return put([]byte(clusterVersionKey), []byte(storageVersion))
 		}},
@@ -54,6 +54,23 @@ func buckets(ctx context.Context, snapshot sqlstore.Snapshot) []bucket {
 }
 
 func none(putFunc) error { return nil }
+
+func putAlarms(ctx context.Context, snapshot sqlstore.Snapshot, put putFunc) error {
+	alarms, err := snapshot.Alarms(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range alarms {
+		key, err := proto.Marshal(alarmMember(a))
+		if err != nil {
+			return err
+		}
+		if err := put(key, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func putHistory(ctx context.Context, snapshot sqlstore.Snapshot, put putFunc) error {
 	meta := snapshot.Meta()

@@ -37,6 +37,9 @@ func (s *server) rpcError(err error) error {
 	if err == nil {
 		return nil
 	}
+	if s.opts.AlarmWhenFull && errors.Is(err, sqlstore.ErrNoSpace) {
+		s.alarmNoSpace()
+	}
 	for _, t := range translations {
 		if errors.Is(err, t.store) {
 			return t.etcd // that the database is away, and why, the store logs once

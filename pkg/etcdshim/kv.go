@@ -2,6 +2,7 @@ package etcdshim
 
 import (
 	"context"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -83,8 +84,10 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 	if err := checkTxn(r, s.opts.MaxTxnOps); err != nil {
 		return nil, err
 	}
-	if err := s.checkWrite(ctx, r, puts(r)); err != nil {
-		return nil, err
+	if !readOnly(r) {
+		if err := s.checkWrite(ctx, r, puts(r)); err != nil {
+			return nil, err
+		}
 	}
 	res, err := s.store.Txn(ctx, txnRequest(r))
 	if err != nil {
@@ -96,6 +99,9 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 }
 
 func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	if err := s.checkAlarms(ctx, false); err != nil {
+		return nil, err
+	}
 	compact := s.store.Compact
 	if r.Physical {
 		compact = s.store.CompactPhysically
@@ -107,15 +113,12 @@ func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Co
 	return &pb.CompactionResponse{Header: s.header(revision)}, nil
 }
 
-// checkWrite refuses what is too large, and what would make a database over its quota grow.
+// checkWrite refuses what is too large and what an alarm forbids.
 func (s *server) checkWrite(ctx context.Context, r proto.Message, grows bool) error {
 	if proto.Size(r) > s.opts.MaxRequestBytes {
 		return rpctypes.ErrGRPCRequestTooLarge
 	}
-	if grows && s.quota.exceeded(ctx) {
-		return rpctypes.ErrGRPCNoSpace
-	}
-	return nil
+	return s.checkAlarms(ctx, grows)
 }
 
 func checkRange(r *pb.RangeRequest) error {
@@ -198,14 +201,14 @@ func checkOp(op *pb.RequestOp, maxOps int) error {
 	return rpctypes.ErrGRPCKeyNotFound // an operation that is none: etcd's answer
 }
 
-// puts says whether the Txn may put something.
+// puts says whether the Txn may put something. Nested Txns do not count, as in etcd.
 func puts(r *pb.TxnRequest) bool {
-	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
-		for _, op := range branch {
-			if op.GetRequestPut() != nil || op.GetRequestTxn() != nil && puts(op.GetRequestTxn()) {
-				return true
-			}
-		}
-	}
-	return false
+	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
+	return slices.ContainsFunc(r.Success, isPut) || slices.ContainsFunc(r.Failure, isPut)
+}
+
+// readOnly says whether the Txn can change nothing. A nested Txn is taken for one that may, as in etcd.
+func readOnly(r *pb.TxnRequest) bool {
+	isOther := func(op *pb.RequestOp) bool { return op.GetRequestRange() == nil }
+	return !slices.ContainsFunc(r.Success, isOther) && !slices.ContainsFunc(r.Failure, isOther)
 }

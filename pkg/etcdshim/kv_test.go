@@ -120,20 +120,6 @@ func TestRangeStreamChunks(t *testing.T) {
 	}
 }
 
-func TestQuotaRefusesGrowthOnly(t *testing.T) {
-	a := serve(t, etcdshim.Options{QuotaBytes: 1})
-	_, err := a.kv.Put(t.Context(), &pb.PutRequest{Key: []byte("k")})
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a put over the quota: got %v, want ResourceExhausted", err)
-	}
-	if _, err := a.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("k")}); err != nil {
-		t.Errorf("a delete over the quota: %v", err)
-	}
-	if _, err := a.kv.Range(t.Context(), &pb.RangeRequest{Key: []byte("k")}); err != nil {
-		t.Errorf("a read over the quota: %v", err)
-	}
-}
-
 func TestStatusAndMembers(t *testing.T) {
 	a := serve(t, etcdshim.Options{Name: "edge", ClientURLs: []string{"http://127.0.0.1:2379"}})
 	revision := a.put(t, "k", "v")

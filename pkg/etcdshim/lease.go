@@ -24,8 +24,8 @@ func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 	if r.TTL > maxLeaseTTL {
 		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
-	if s.quota.exceeded(ctx) {
-		return nil, rpctypes.ErrGRPCNoSpace
+	if err := s.checkAlarms(ctx, true); err != nil {
+		return nil, err
 	}
 	lease, err := s.store.LeaseGrant(ctx, sqlstore.LeaseID(r.ID), r.TTL)
 	if err != nil {
@@ -35,6 +35,9 @@ func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 }
 
 func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	if err := s.checkAlarms(ctx, false); err != nil {
+		return nil, err
+	}
 	revision, err := s.store.LeaseRevoke(ctx, sqlstore.LeaseID(r.ID))
 	if err != nil {
 		return nil, s.rpcError(err)

@@ -26,6 +26,14 @@ func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*p
 	if err != nil {
 		return nil, s.rpcError(err)
 	}
+	alarms, err := s.store.Alarms(ctx)
+	if err != nil {
+		return nil, s.rpcError(err)
+	}
+	var errs []string
+	for _, a := range alarms {
+		errs = append(errs, alarmMember(a).String())
+	}
 	revision := s.store.Revision()
 	return &pb.StatusResponse{
 		Header:           s.header(revision),
@@ -39,6 +47,7 @@ func (s *maintenanceServer) Status(ctx context.Context, _ *pb.StatusRequest) (*p
 		RaftAppliedIndex: uint64(revision),
 		RaftTerm:         raftTerm,
 		DowngradeInfo:    &pb.DowngradeInfo{},
+		Errors:           errs,
 	}, nil
 }
 

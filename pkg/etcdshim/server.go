@@ -28,8 +28,11 @@ type Options struct {
 	MaxRequestBytes int
 	// MaxTxnOps bounds the comparisons, and the operations of each branch, of a Txn. Default 128.
 	MaxTxnOps int
-	// QuotaBytes is the database size from which on writes are refused; 0 is no quota.
+	// QuotaBytes is the database size from which on the alarm NOSPACE is raised; 0 is no quota.
 	QuotaBytes int64
+	// AlarmWhenFull raises the alarm when the database cannot grow, too. It is for those who can clear it: without, writes are refused as
+	// long as the disk is full, and no longer.
+	AlarmWhenFull bool
 	// WatchProgressInterval is how often a watch that asked for it hears of progress when it has no events. Default 10 min.
 	WatchProgressInterval time.Duration
 	// TLS, if set, is used for connections that Serve accepts.

@@ -32,6 +32,12 @@ type Engine interface {
 	// LeaseKeys lists the live keys attached to a lease, in key order.
 	LeaseKeys(ctx context.Context, id LeaseID) ([][]byte, error)
 
+	// Alarms lists the alarms. PutAlarm keeps one that may be there already, and DeleteAlarm says whether it was: each is a transaction
+	// of its own, outside the order of revisions.
+	Alarms(ctx context.Context) ([]Alarm, error)
+	PutAlarm(ctx context.Context, alarm Alarm) error
+	DeleteAlarm(ctx context.Context, alarm Alarm) (found bool, err error)
+
 	// DeleteHistory looks at about limit rows of history, from where the last call stopped up to the stored compact
 	// revision (I5), deletes the versions they replaced and the tombstones among them, and stores the place it reached:
 	// one short transaction of its own. When there is nothing to delete it gives some space back to the file system, if

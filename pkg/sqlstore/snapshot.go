@@ -10,6 +10,8 @@ type Snapshot interface {
 	Range(ctx context.Context, q RangeQuery) (RangeRows, error)
 	// Leases lists all leases, by id.
 	Leases(ctx context.Context) ([]Lease, error)
+	// Alarms lists the alarms.
+	Alarms(ctx context.Context) ([]Alarm, error)
 	// History shows versions in the order of their places. It has few in memory at a time. An error of visit ends it and is its result.
 	History(ctx context.Context, q HistoryQuery, visit func(*Row) error) error
 }

@@ -63,6 +63,7 @@ type Store struct {
 	hub           *hub
 	lessor        *lessor
 	compactor     *compactor
+	alarms        *alarms
 	notifications *notifications // nil if the database is not shared
 
 	ctx        context.Context // of all background work
@@ -90,7 +91,9 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	s.hub = newHub(s, now.Meta)
 	s.lessor = newLessor(s)
 	s.compactor = newCompactor(s)
-	if err := s.lessor.load(ctx); err != nil {
+	s.alarms = newAlarms(s)
+	_, err = s.Alarms(ctx)
+	if err = errors.Join(err, s.lessor.load(ctx)); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, engine.Close())
 	}
@@ -103,6 +106,7 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	s.background.Go(func() { s.hub.refreshLoop(s.ctx) })
 	s.background.Go(func() { s.lessor.expireLoop(s.ctx) })
 	s.background.Go(func() { s.compactor.loop(s.ctx) })
+	s.background.Go(func() { s.alarms.loop(s.ctx) })
 	return s, nil
 }
 

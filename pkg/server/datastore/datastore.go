@@ -58,7 +58,7 @@ func (d *Datastore) listen(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := etcdshim.Options{ClientURLs: []string{o.Listen}}
+	options := etcdshim.Options{ClientURLs: []string{o.Listen}, AlarmWhenFull: true}
 	if u.Scheme == "https" {
 		info := transport.TLSInfo{
 			CertFile: o.ListenCertFile, KeyFile: o.ListenKeyFile, TrustedCAFile: o.ListenTrustedCAFile, ClientCertAuth: true,

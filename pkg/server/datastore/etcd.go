@@ -64,7 +64,7 @@ func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.TrustedCAFile, "trusted-ca-file", o.TrustedCAFile, "CA that signs the certificates of clients.")
 	fs.BoolVar(&o.ClientCertAuth, "client-cert-auth", o.ClientCertAuth, "Only let clients in whose certificate the CA of --trusted-ca-file signed.")
 	fs.DurationVar(&o.WatchProgressNotifyInterval, "watch-progress-notify-interval", o.WatchProgressNotifyInterval, "How often a watch without events hears of progress, if it asked for that.")
-	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes, "Size of the data in bytes from which on writes are refused with NOSPACE. 0: no quota.")
+	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes, "Size of the data in bytes from which on the alarm NOSPACE is raised and writes are refused. 0 or less: no quota.")
 	fs.IntVar(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Largest request in bytes.")
 	fs.IntVar(&o.MaxTxnOps, "max-txn-ops", o.MaxTxnOps, "Most operations in a transaction.")
 }
@@ -93,9 +93,6 @@ func (o *EtcdOptions) Validate() []error {
 	}
 	if o.MaxRequestBytes <= 0 || o.MaxTxnOps <= 0 {
 		errs = append(errs, errors.New("--max-request-bytes and --max-txn-ops must be above 0"))
-	}
-	if o.QuotaBackendBytes < 0 {
-		errs = append(errs, errors.New("--quota-backend-bytes must not be negative"))
 	}
 	return errs
 }
@@ -133,7 +130,7 @@ func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
 	metrics := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram())
 	options := etcdshim.Options{
 		Name: o.Name, ClientURLs: o.AdvertiseClientURLs, MaxRequestBytes: o.MaxRequestBytes, MaxTxnOps: o.MaxTxnOps,
-		QuotaBytes: o.QuotaBackendBytes, WatchProgressInterval: o.WatchProgressNotifyInterval,
+		QuotaBytes: o.QuotaBackendBytes, AlarmWhenFull: true, WatchProgressInterval: o.WatchProgressNotifyInterval,
 		Interceptors: []grpc.ServerOption{
 			grpc.ChainUnaryInterceptor(metrics.UnaryServerInterceptor()),
 			grpc.ChainStreamInterceptor(metrics.StreamServerInterceptor()),

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -121,4 +122,35 @@ func TestTwoStoresOpenAnEmptyDatabaseTogether(t *testing.T) {
 	if ids[0] == 0 || ids[0] != ids[1] || ids[0] != ids[2] {
 		t.Errorf("cluster ids: %v", ids)
 	}
+}
+
+// TestAlarmsAreShared raises and clears an alarm in one server: the other one hears of it without asking.
+func TestAlarmsAreShared(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := testContext(t), postgrestest.Schema(t)
+	a, b := openStore(t, dsn, quick), openStore(t, dsn, quick)
+	alarm := sqlstore.Alarm{Member: 7, Kind: sqlstore.AlarmNoSpace}
+	wait := func(want bool) {
+		t.Helper()
+		for ctx.Err() == nil && b.Alarmed(sqlstore.AlarmNoSpace) != want {
+			runtime.Gosched()
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the other server does not know that the alarm is %v", want)
+		}
+	}
+	a.RaiseAlarm(ctx, alarm)
+	wait(true)
+	if found, err := b.ClearAlarm(ctx, alarm); err != nil || !found {
+		t.Errorf("clearing the alarm answers %v, %v", found, err)
+	}
+	if alarms, err := a.Alarms(ctx); err != nil || len(alarms) != 0 {
+		t.Errorf("the first server still has %v, %v", alarms, err)
+	}
+	a.RaiseAlarm(ctx, alarm)
+	wait(true)
+	if _, err := a.ClearAlarm(ctx, alarm); err != nil {
+		t.Error(err)
+	}
+	wait(false)
 }

@@ -46,6 +46,11 @@ func (s *snapshot) Leases(ctx context.Context) ([]sqlstore.Lease, error) {
 	return collectLeases(rows, err)
 }
 
+func (s *snapshot) Alarms(ctx context.Context) ([]sqlstore.Alarm, error) {
+	rows, err := s.tx.Query(ctx, selectAlarms)
+	return collectAlarms(rows, err)
+}
+
 func (s *snapshot) History(ctx context.Context, q sqlstore.HistoryQuery, visit func(*sqlstore.Row) error) error {
 	var failed error // of visit
 	scan := func(rows pgx.Rows) error {

@@ -158,6 +158,10 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	deleteLease     = `DELETE FROM leases WHERE id = $1`
 	selectLeaseKeys = `SELECT key FROM keys WHERE lease = $1 AND lease <> 0 ORDER BY key`
 
+	selectAlarms = `SELECT member, kind FROM alarms ORDER BY member, kind`
+	insertAlarm  = `INSERT INTO alarms (member, kind) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	deleteAlarm  = `DELETE FROM alarms WHERE member = $1 AND kind = $2`
+
 	selectReached = `SELECT reached FROM compaction`
 	lockReached   = `SELECT reached FROM compaction FOR UPDATE`
 	// The revision of the last row of a slice of $3 rows.
@@ -176,7 +180,7 @@ WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 
 	selectSize = `
 SELECT sum(pg_total_relation_size(c.oid))::bigint
 FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
-  AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers')`
+  AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers', 'alarms')`
 	selectSchemaVersion = `SELECT max(version_id) FROM schema_migrations WHERE is_applied`
 )
 

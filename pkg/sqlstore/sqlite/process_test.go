@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -152,10 +154,30 @@ func TestDiskFull(t *testing.T) {
 	if err != nil || len(res.KVs) != 1 || res.Revision != sqlstore.Revision(writes) {
 		t.Errorf("a read answers %+v, %v after %d writes", res, err, writes)
 	}
+	// An alarm that cannot be stored counts, and is stored when there is space.
+	full.Cur = 1
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	alarm := sqlstore.Alarm{Member: 7, Kind: sqlstore.AlarmNoSpace}
+	if engine.PutAlarm(t.Context(), alarm) == nil {
+		t.Error("an alarm was stored on a full disk")
+	}
+	store.RaiseAlarm(t.Context(), alarm)
+	if alarms, err := store.Alarms(t.Context()); err != nil || !slices.Equal(alarms, []sqlstore.Alarm{alarm}) || !store.Alarmed(alarm.Kind) {
+		t.Errorf("alarms are %v, %v", alarms, err)
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	put(t, store, "c", "1")
+	stored, err := engine.Alarms(t.Context())
+	for ; err == nil && len(stored) == 0 && t.Context().Err() == nil; stored, err = engine.Alarms(t.Context()) {
+		runtime.Gosched()
+	}
+	if err != nil || stored[0] != alarm {
+		t.Errorf("stored alarms are %v, %v", stored, err)
+	}
 	if err := sqlstore.Verify(t.Context(), engine); err != nil {
 		t.Error(err)
 	}

@@ -128,6 +128,10 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	deleteLease     = `DELETE FROM leases WHERE id = +?1`
 	selectLeaseKeys = `SELECT key FROM keys WHERE lease = +?1 AND lease <> 0 ORDER BY key`
 
+	selectAlarms = `SELECT member, kind FROM alarms ORDER BY member, kind`
+	insertAlarm  = `INSERT INTO alarms (member, kind) VALUES (?1, ?2) ON CONFLICT DO NOTHING`
+	deleteAlarm  = `DELETE FROM alarms WHERE member = +?1 AND kind = +?2`
+
 	selectReached = `SELECT reached FROM compaction`
 	// The id of the last row of a slice of ?3 rows.
 	selectSliceEnd = `SELECT id FROM revisions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1 OFFSET ?3 - 1`
