@@ -144,3 +144,6 @@ func (c *compactor) deleteSlice(ctx context.Context, slice int) (bool, error) {
 	defer cancel()
 	return c.store.engine.DeleteHistory(ctx, slice)
 }
+
+// Defragment gives free space back: how much, and to whom, is the engine's.
+func (s *Store) Defragment(ctx context.Context) error { return s.engine.Defragment(ctx) }

@@ -44,6 +44,10 @@ type Engine interface {
 	// the database does not do that itself. done says that nothing is left to do.
 	DeleteHistory(ctx context.Context, limit int) (done bool, err error)
 
+	// Defragment gives the free space of the database back, to the file system or to later writes, without keeping writers out for
+	// long. It takes as long as it takes.
+	Defragment(ctx context.Context) error
+
 	// Shared says whether other processes may write to the same database; then Listen is worth calling.
 	Shared() bool
 

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 
@@ -120,6 +119,22 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 		answer, err = s.lease.LeaseTimeToLive(ctx, r)
 	case *pb.LeaseLeasesRequest:
 		answer, err = s.lease.LeaseLeases(ctx, r)
+	case *pb.MemberAddRequest:
+		answer, err = s.cluster.MemberAdd(ctx, r)
+	case *pb.MemberRemoveRequest:
+		answer, err = s.cluster.MemberRemove(ctx, r)
+	case *pb.MemberUpdateRequest:
+		answer, err = s.cluster.MemberUpdate(ctx, r)
+	case *pb.MemberPromoteRequest:
+		answer, err = s.cluster.MemberPromote(ctx, r)
+	case *pb.AlarmRequest:
+		answer, err = s.maintenance.Alarm(ctx, r)
+	case *pb.DefragmentRequest:
+		answer, err = s.maintenance.Defragment(ctx, r)
+	case *pb.MoveLeaderRequest:
+		answer, err = s.maintenance.MoveLeader(ctx, r)
+	case *pb.DowngradeRequest:
+		answer, err = s.maintenance.Downgrade(ctx, r)
 	case *pb.HashKVRequest:
 		answer, err = s.maintenance.HashKV(ctx, r)
 	default:
@@ -129,9 +144,8 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 		return nil, fmt.Sprintf("%s: %s", status.Code(err), status.Convert(err).Message())
 	}
 	forgetChance(answer)
-	header := answer.ProtoReflect().Get(answer.ProtoReflect().Descriptor().Fields().ByName("header")).Message()
-	for _, name := range []protoreflect.Name{"cluster_id", "member_id", "raft_term"} {
-		header.Clear(header.Descriptor().Fields().ByName(name))
+	if h := answer.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader(); h != nil {
+		h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 	}
 	return answer, ""
 }

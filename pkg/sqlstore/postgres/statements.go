@@ -175,6 +175,8 @@ WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 
 	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = $1`
 
+	vacuum = `VACUUM meta, keys, revisions, leases, compaction, servers, alarms`
+
 	selectMaxConnections = `SELECT setting::integer FROM pg_settings WHERE name = 'max_connections'`
 
 	selectSize = `

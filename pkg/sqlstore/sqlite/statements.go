@@ -147,6 +147,8 @@ DELETE FROM revisions WHERE id IN
 
 	// A slice of 1 MiB. A pragma takes no parameters.
 	incrementalVacuum = `PRAGMA incremental_vacuum(256)`
+	// Copies the WAL into the file as far as no reader needs it, and cuts the file.
+	checkpoint = `PRAGMA wal_checkpoint(PASSIVE)`
 
 	begin          = `BEGIN`
 	beginImmediate = `BEGIN IMMEDIATE`

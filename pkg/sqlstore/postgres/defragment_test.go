@@ -1,0 +1,71 @@
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/test/postgrestest"
+)
+
+// Defragment gives what is free at the end of the tables back, and the rest to later writes.
+func TestDefragment(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	store := openStore(t, postgrestest.Database(t), quick) // nobody else's snapshots
+	size := func() int64 {
+		t.Helper()
+		total, _, err := store.Size(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return total
+	}
+	value := make([]byte, 100_000)
+	random := rand.NewChaCha8([32]byte{}) // cannot be compressed
+	fill := func() {
+		t.Helper()
+		for i := range 60 {
+			if _, err := random.Read(value); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Txn(ctx, &sqlstore.TxnRequest{Success: []sqlstore.Op{{Put: &sqlstore.PutRequest{
+				Key: fmt.Appendf(nil, "k/%d", i), Value: value,
+			}}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	empty := func() {
+		t.Helper()
+		r := sqlstore.KeyRange{Key: []byte("k/"), End: []byte("k0")}
+		res, err := store.Txn(ctx, &sqlstore.TxnRequest{Success: []sqlstore.Op{{Delete: &sqlstore.DeleteRequest{KeyRange: r}}}})
+		if err == nil {
+			_, err = store.CompactPhysically(ctx, res.Revision)
+		}
+		if err == nil {
+			err = store.Defragment(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	full := size()
+	if full < 60*100_000 {
+		t.Fatalf("with 6 MB of values the database has %d bytes", full)
+	}
+	empty()
+	if now := size(); now > full/2 {
+		t.Errorf("the database had %d bytes and has %d with nothing in it", full, now)
+	}
+	for range 3 {
+		fill()
+		empty()
+	}
+	fill()
+	if now := size(); now > full*3/2 {
+		t.Errorf("the database had %d bytes and has %d with the same in it", full, now)
+	}
+}
