@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -87,7 +88,8 @@ type server struct {
 // Server is a gRPC server with etcd's services.
 type Server struct {
 	*grpc.Server
-	stop context.CancelFunc
+	stop  context.CancelFunc
+	locks *clientv3.Client // of the services that work over a client
 }
 
 // NewServer makes a server on a store, which it does not own.
@@ -111,19 +113,21 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(opts.TLS)))
 	}
 	g := grpc.NewServer(serverOptions...)
-	pb.RegisterKVServer(g, &kvServer{server: s})
-	pb.RegisterWatchServer(g, &watchServer{server: s})
-	pb.RegisterLeaseServer(g, &leaseServer{server: s})
+	kv, watch, lease := &kvServer{server: s}, &watchServer{server: s}, &leaseServer{server: s}
+	pb.RegisterKVServer(g, kv)
+	pb.RegisterWatchServer(g, watch)
+	pb.RegisterLeaseServer(g, lease)
 	pb.RegisterMaintenanceServer(g, newMaintenanceServer(s))
 	pb.RegisterClusterServer(g, &clusterServer{server: s})
 	pb.RegisterAuthServer(g, &authServer{})
 	healthpb.RegisterHealthServer(g, health.NewServer())
-	return &Server{Server: g, stop: stop}
+	return &Server{Server: g, stop: stop, locks: registerLocks(g, kv, watch, lease)}
 }
 
 // Shutdown ends streams and lets calls under way finish, until ctx ends: then they are cut off.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.stop()
+	_ = s.locks.Close() // those who wait for a lock would wait on; there is no connection that closing could fail on
 	done := make(chan struct{})
 	go func() {
 		s.GracefulStop()

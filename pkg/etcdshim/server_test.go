@@ -24,6 +24,7 @@ type api struct {
 	lease       pb.LeaseClient
 	maintenance pb.MaintenanceClient
 	cluster     pb.ClusterClient
+	conn        *grpc.ClientConn
 	server      *etcdshim.Server
 	dial        func() *grpc.ClientConn // another connection
 }
@@ -69,7 +70,7 @@ func serve(t *testing.T, options etcdshim.Options) api {
 	})
 	a := api{
 		kv: pb.NewKVClient(conn), watch: pb.NewWatchClient(conn), lease: pb.NewLeaseClient(conn),
-		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), server: server, dial: dial,
+		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), conn: conn, server: server, dial: dial,
 	}
 	// The first call waits until the server serves.
 	if _, err := a.cluster.MemberList(t.Context(), &pb.MemberListRequest{}, grpc.WaitForReady(true)); err != nil {

@@ -76,6 +76,7 @@ type server struct {
 	lease   pb.LeaseClient
 	watcher pb.WatchClient
 
+	conn        *grpc.ClientConn
 	maintenance pb.MaintenanceClient
 	cluster     pb.ClusterClient
 }
@@ -87,7 +88,7 @@ func connectTo(t *testing.T, name string, client *kubernetes.Client) server {
 
 func newServer(name string, conn *grpc.ClientConn) server {
 	return server{
-		name: name, kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watcher: pb.NewWatchClient(conn),
+		name: name, conn: conn, kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn), watcher: pb.NewWatchClient(conn),
 		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn),
 	}
 }
@@ -144,10 +145,15 @@ func (s server) send(t *testing.T, r proto.Message) (proto.Message, string) {
 		return nil, fmt.Sprintf("%s: %s", status.Code(err), status.Convert(err).Message())
 	}
 	forgetChance(answer)
+	forgetIDs(answer)
+	return answer, ""
+}
+
+// forgetIDs takes out of an answer what differs from server to server.
+func forgetIDs(answer proto.Message) {
 	if h := answer.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader(); h != nil {
 		h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 	}
-	return answer, ""
 }
 
 // forgetChance makes answers alike that differ for no reason: leases come in any order, and time goes by.
