@@ -36,6 +36,13 @@ type Options struct {
 	AlarmWhenFull bool
 	// WatchProgressInterval is how often a watch that asked for it hears of progress when it has no events. Default 10 min.
 	WatchProgressInterval time.Duration
+	// MaxConcurrentStreams bounds what one connection may have open. Default 2^32-1.
+	MaxConcurrentStreams uint32
+	// A client that pings more often than KeepaliveMinTime is cut off. Default 5 s.
+	KeepaliveMinTime time.Duration
+	// A client that is silent for KeepaliveInterval is pinged, and cut off if it does not answer within KeepaliveTimeout. 0: it is not.
+	KeepaliveInterval time.Duration
+	KeepaliveTimeout  time.Duration
 	// TLS, if set, is used for connections that Serve accepts.
 	TLS *tls.Config
 	// Interceptors see every call; for metrics.
@@ -47,8 +54,6 @@ type Options struct {
 const (
 	// A request has this much room beside its payload, as in etcd.
 	requestOverheadBytes = 512 << 10
-	// A client that pings more often than this is cut off, as in etcd.
-	minKeepaliveInterval = 5 * time.Second
 	// So many goroutines take the calls, others are started when all are busy: a goroutine's stack grows in its first call.
 	streamWorkers = 64
 	// What a single server that is always the leader says of raft.
@@ -64,6 +69,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxTxnOps == 0 {
 		o.MaxTxnOps = 128
+	}
+	if o.MaxConcurrentStreams == 0 {
+		o.MaxConcurrentStreams = math.MaxUint32
+	}
+	if o.KeepaliveMinTime == 0 {
+		o.KeepaliveMinTime = 5 * time.Second
 	}
 	if o.WatchProgressInterval == 0 {
 		o.WatchProgressInterval = 10 * time.Minute
@@ -88,8 +99,9 @@ type server struct {
 // Server is a gRPC server with etcd's services.
 type Server struct {
 	*grpc.Server
-	stop  context.CancelFunc
-	locks *clientv3.Client // of the services that work over a client
+	stop   context.CancelFunc
+	health *health.Server
+	locks  *clientv3.Client // of the services that work over a client
 }
 
 // NewServer makes a server on a store, which it does not own.
@@ -104,11 +116,16 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 		grpc.MaxRecvMsgSize(opts.MaxRequestBytes + requestOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxConcurrentStreams(math.MaxUint32),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepaliveInterval}),
+		grpc.MaxConcurrentStreams(opts.MaxConcurrentStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: opts.KeepaliveMinTime}),
 		grpc.ForceServerCodecV2(newCodec()),
 	}, opts.Interceptors...)
 	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(newLargeRanges().intercept)) // the innermost
+	if opts.KeepaliveInterval > 0 && opts.KeepaliveTimeout > 0 {
+		serverOptions = append(serverOptions, grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: opts.KeepaliveInterval, Timeout: opts.KeepaliveTimeout,
+		}))
+	}
 	if opts.TLS != nil {
 		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(opts.TLS)))
 	}
@@ -120,12 +137,14 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 	pb.RegisterMaintenanceServer(g, newMaintenanceServer(s))
 	pb.RegisterClusterServer(g, &clusterServer{server: s})
 	pb.RegisterAuthServer(g, &authServer{})
-	healthpb.RegisterHealthServer(g, health.NewServer())
-	return &Server{Server: g, stop: stop, locks: registerLocks(g, kv, watch, lease)}
+	healthServer := health.NewServer()
+	healthpb.RegisterHealthServer(g, healthServer)
+	return &Server{Server: g, stop: stop, health: healthServer, locks: registerLocks(g, kv, watch, lease)}
 }
 
 // Shutdown ends streams and lets calls under way finish, until ctx ends: then they are cut off.
 func (s *Server) Shutdown(ctx context.Context) {
+	s.health.Shutdown() // those who watch it hear of the end
 	s.stop()
 	_ = s.locks.Close() // those who wait for a lock would wait on; there is no connection that closing could fail on
 	done := make(chan struct{})

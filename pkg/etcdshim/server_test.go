@@ -27,6 +27,7 @@ type api struct {
 	conn        *grpc.ClientConn
 	server      *etcdshim.Server
 	dial        func() *grpc.ClientConn // another connection
+	dialRaw     func(context.Context) (net.Conn, error)
 }
 
 // serve starts a server on an empty store in memory until the test ends.
@@ -71,6 +72,7 @@ func serve(t *testing.T, options etcdshim.Options) api {
 	a := api{
 		kv: pb.NewKVClient(conn), watch: pb.NewWatchClient(conn), lease: pb.NewLeaseClient(conn),
 		maintenance: pb.NewMaintenanceClient(conn), cluster: pb.NewClusterClient(conn), conn: conn, server: server, dial: dial,
+		dialRaw: listener.DialContext,
 	}
 	// The first call waits until the server serves.
 	if _, err := a.cluster.MemberList(t.Context(), &pb.MemberListRequest{}, grpc.WaitForReady(true)); err != nil {

@@ -43,6 +43,9 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }() // when nothing uses it any more
+		if err := registerMetrics(store.Metrics()); err != nil {
+			return err
+		}
 	}
 	connections := newEtcdConnections()
 	defer func() { err = errors.Join(err, connections.Close()) }()

@@ -170,6 +170,16 @@ var grpcMetrics = sync.OnceValue(func() *grpcprometheus.ClientMetrics {
 	return ours
 })
 
+// registerMetrics adds to what /metrics shows; again does nothing.
+func registerMetrics(c prometheus.Collector) error {
+	err := legacyregistry.Registerer().Register(c)
+	var registered prometheus.AlreadyRegisteredError
+	if errors.As(err, &registered) && registered.ExistingCollector == c {
+		return nil
+	}
+	return err
+}
+
 // newClient returns a client of its own for one resource. Only the connection is shared: watches that share a watcher share a
 // stream, and on one stream the slowest watch holds up the progress notifications of all others.
 func (c *etcdConnection) newClient() *kubernetes.Client {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
@@ -32,6 +33,7 @@ type Datastore struct {
 	store   *sqlstore.Store
 	memory  *bufconn.Listener
 	servers []*etcdshim.Server
+	metrics *grpcprom.ServerMetrics
 	log     *slog.Logger
 }
 
@@ -42,7 +44,7 @@ func Open(ctx context.Context, o Options) (*Datastore, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datastore{store: store, memory: bufconn.Listen(memoryBuffer), log: log}
+	d := &Datastore{store: store, memory: bufconn.Listen(memoryBuffer), metrics: apiServerMetrics(), log: log}
 	d.serve(d.memory, etcdshim.Options{})
 	if o.Listen != "" {
 		if err := d.listen(ctx, o); err != nil {
@@ -63,7 +65,7 @@ func (d *Datastore) listen(ctx context.Context, o Options) error {
 		info := transport.TLSInfo{
 			CertFile: o.ListenCertFile, KeyFile: o.ListenKeyFile, TrustedCAFile: o.ListenTrustedCAFile, ClientCertAuth: true,
 		}
-		if options.TLS, err = info.ServerConfig(); err != nil {
+		if options.TLS, err = serverTLS(info); err != nil {
 			return fmt.Errorf("--datastore-listen: %w", err)
 		}
 	}
@@ -115,7 +117,9 @@ func removeDeadSocket(ctx context.Context, path string) error {
 // serve serves the store on a listener until Close.
 func (d *Datastore) serve(listener net.Listener, options etcdshim.Options) {
 	options.Logger = d.log
+	options.Interceptors = interceptors(d.metrics)
 	server := etcdshim.NewServer(d.store, options)
+	d.metrics.InitializeMetrics(server) // so that there is a 0 for what was not called yet
 	d.servers = append(d.servers, server)
 	go func() {
 		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
-	"google.golang.org/grpc"
 
 	"github.com/kubase/kubase/pkg/etcdshim"
 )
@@ -39,6 +39,10 @@ type EtcdOptions struct {
 	QuotaBackendBytes           int64
 	MaxRequestBytes             int
 	MaxTxnOps                   int
+	MaxConcurrentStreams        uint32
+	GRPCKeepaliveMinTime        time.Duration
+	GRPCKeepaliveInterval       time.Duration
+	GRPCKeepaliveTimeout        time.Duration
 }
 
 // NewEtcdOptions returns etcd's defaults.
@@ -49,6 +53,10 @@ func NewEtcdOptions() *EtcdOptions {
 		WatchProgressNotifyInterval: 10 * time.Minute,
 		MaxRequestBytes:             1536 << 10,
 		MaxTxnOps:                   128,
+		MaxConcurrentStreams:        math.MaxUint32,
+		GRPCKeepaliveMinTime:        5 * time.Second,
+		GRPCKeepaliveInterval:       2 * time.Hour,
+		GRPCKeepaliveTimeout:        20 * time.Second,
 	}
 }
 
@@ -66,6 +74,10 @@ func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.WatchProgressNotifyInterval, "watch-progress-notify-interval", o.WatchProgressNotifyInterval, "How often a watch without events hears of progress, if it asked for that.")
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes, "Size of the data in bytes from which on the alarm NOSPACE is raised and writes are refused. 0 or less: no quota.")
 	fs.IntVar(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Largest request in bytes.")
+	fs.Uint32Var(&o.MaxConcurrentStreams, "max-concurrent-streams", o.MaxConcurrentStreams, "Most calls and streams that a client connection may have open.")
+	fs.DurationVar(&o.GRPCKeepaliveMinTime, "grpc-keepalive-min-time", o.GRPCKeepaliveMinTime, "A client that pings more often than this is cut off.")
+	fs.DurationVar(&o.GRPCKeepaliveInterval, "grpc-keepalive-interval", o.GRPCKeepaliveInterval, "How often a silent client is pinged. 0: never.")
+	fs.DurationVar(&o.GRPCKeepaliveTimeout, "grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, "How long a client may take to answer a ping. 0: clients are not pinged.")
 	fs.IntVar(&o.MaxTxnOps, "max-txn-ops", o.MaxTxnOps, "Most operations in a transaction.")
 }
 
@@ -90,6 +102,12 @@ func (o *EtcdOptions) Validate() []error {
 	}
 	if o.WatchProgressNotifyInterval < minProgressInterval {
 		errs = append(errs, fmt.Errorf("--watch-progress-notify-interval must be at least %s", minProgressInterval))
+	}
+	if o.MaxConcurrentStreams == 0 {
+		errs = append(errs, errors.New("--max-concurrent-streams must be above 0"))
+	}
+	if o.GRPCKeepaliveMinTime < 0 || o.GRPCKeepaliveInterval < 0 || o.GRPCKeepaliveTimeout < 0 {
+		errs = append(errs, errors.New("--grpc-keepalive-min-time, --grpc-keepalive-interval and --grpc-keepalive-timeout must not be negative"))
 	}
 	if o.MaxRequestBytes <= 0 || o.MaxTxnOps <= 0 {
 		errs = append(errs, errors.New("--max-request-bytes and --max-txn-ops must be above 0"))
@@ -124,17 +142,14 @@ func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &Datastore{store: store, log: log}
+	d := &Datastore{store: store, metrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()), log: log}
 	defer func() { err = errors.Join(err, d.Close()) }()
 
-	metrics := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram())
 	options := etcdshim.Options{
 		Name: o.Name, ClientURLs: o.AdvertiseClientURLs, MaxRequestBytes: o.MaxRequestBytes, MaxTxnOps: o.MaxTxnOps,
 		QuotaBytes: o.QuotaBackendBytes, AlarmWhenFull: true, WatchProgressInterval: o.WatchProgressNotifyInterval,
-		Interceptors: []grpc.ServerOption{
-			grpc.ChainUnaryInterceptor(metrics.UnaryServerInterceptor()),
-			grpc.ChainStreamInterceptor(metrics.StreamServerInterceptor()),
-		},
+		MaxConcurrentStreams: o.MaxConcurrentStreams, KeepaliveMinTime: o.GRPCKeepaliveMinTime,
+		KeepaliveInterval: o.GRPCKeepaliveInterval, KeepaliveTimeout: o.GRPCKeepaliveTimeout,
 	}
 	if len(options.ClientURLs) == 0 {
 		options.ClientURLs = o.ListenClientURLs
@@ -145,7 +160,7 @@ func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
 		}
 	}
 	for _, text := range o.ListenMetricsURLs {
-		stop, err := d.serveMetrics(ctx, text, o, metrics)
+		stop, err := d.serveMetrics(ctx, text, o)
 		if err != nil {
 			return fmt.Errorf("cannot serve metrics on %s: %w", text, err)
 		}
@@ -162,7 +177,7 @@ func (d *Datastore) serveURL(ctx context.Context, text string, o *EtcdOptions, o
 		return err
 	}
 	if u.Scheme == "https" {
-		if options.TLS, err = o.tls().ServerConfig(); err != nil {
+		if options.TLS, err = serverTLS(o.tls()); err != nil {
 			return err
 		}
 	}
@@ -179,7 +194,7 @@ func (o *EtcdOptions) tls() transport.TLSInfo {
 }
 
 // serveMetrics serves /metrics and the health endpoints, and returns what stops it.
-func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOptions, metrics *grpcprom.ServerMetrics) (stop func(), err error) {
+func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOptions) (stop func(), err error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, err
@@ -189,13 +204,13 @@ func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOption
 		return nil, err
 	}
 	if u.Scheme == "https" {
-		config, err := o.tls().ServerConfig()
+		config, err := serverTLS(o.tls())
 		if err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
 		listener = tls.NewListener(listener, config)
 	}
-	server := &http.Server{Handler: d.metricsHandler(metrics), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: d.metricsHandler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("the metrics endpoint ended", "address", text, "error", err)
@@ -204,9 +219,9 @@ func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOption
 	return func() { _ = server.Close() }, nil
 }
 
-func (d *Datastore) metricsHandler(metrics *grpcprom.ServerMetrics) http.Handler {
+func (d *Datastore) metricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	registry.MustRegister(d.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubase_datastore_revision", Help: "Newest revision that this server has seen.",
 		}, func() float64 { return float64(d.store.Revision()) }))
