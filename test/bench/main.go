@@ -20,24 +20,26 @@ func main() {
 	postgres := flag.String("postgres", "", "DSN of a Postgres server whose role may create databases; empty: Postgres is left out")
 	flag.IntVar(&config.keys, "keys", 5000, "keys that are there while reads are measured")
 	flag.IntVar(&config.stored, "stored", 0, "more keys that are stored before anything is measured")
+	flag.IntVar(&config.dead, "dead", 0, "dead versions, not compacted, among the keys that are measured")
 	flag.IntVar(&config.workers, "workers", 64, "concurrent requests")
 	flag.IntVar(&config.valueBytes, "value-bytes", 1024, "size of a value")
 	flag.DurationVar(&config.duration, "duration", defaultDuration, "how long each read workload runs")
 	workloads := flag.String("workloads", "", "comma-separated workloads to measure beside create; empty: all")
 	soakTime := flag.Duration("soak", 0, "instead of measuring, write to each system for so long and print how large everything is")
+	soakRate := flag.Int("soak-rate", 0, "writes a second in a soak; 0: as many as it takes")
 	flag.Parse()
 	if *workloads != "" {
 		config.workloads = strings.Split(*workloads, ",")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, config, *kubase, *postgres, *only, *soakTime); err != nil {
+	if err := run(ctx, config, *kubase, *postgres, *only, *soakTime, *soakRate); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, config load, kubase, postgres, only string, soakTime time.Duration) error {
+func run(ctx context.Context, config load, kubase, postgres, only string, soakTime time.Duration, soakRate int) error {
 	programs, err := build(ctx, kubase)
 	if err != nil {
 		return err
@@ -49,7 +51,7 @@ func run(ctx context.Context, config load, kubase, postgres, only string, soakTi
 			continue
 		}
 		if soakTime > 0 {
-			if err := soak(ctx, s, config, soakTime); err != nil {
+			if err := soak(ctx, s, config, soakTime, soakRate); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			continue

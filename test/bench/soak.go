@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // The soak's load: as many keys as a busy small cluster has, compacted as the API server compacts, but more often.
@@ -21,7 +23,7 @@ const (
 )
 
 // soak updates keys at random for a while, compacts, and prints how large everything is: nothing may grow once it is warm.
-func soak(ctx context.Context, s system, config load, duration time.Duration) error {
+func soak(ctx context.Context, s system, config load, duration time.Duration, perSecond int) error {
 	dir, err := os.MkdirTemp("", "kubase-soak-")
 	if err != nil {
 		return err
@@ -43,9 +45,13 @@ func soak(ctx context.Context, s system, config load, duration time.Duration) er
 	var writes atomic.Int64
 	failed := make(chan error, config.workers)
 	value := text(config.valueBytes)
+	pace := rate.NewLimiter(rate.Inf, 0)
+	if perSecond > 0 {
+		pace = rate.NewLimiter(rate.Limit(perSecond), config.workers)
+	}
 	for range config.workers {
 		go func() {
-			for ctx.Err() == nil {
+			for pace.Wait(ctx) == nil {
 				if _, err := conn.Put(ctx, key(rand.IntN(soakKeys)), value); err != nil && ctx.Err() == nil {
 					failed <- err
 					return

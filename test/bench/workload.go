@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +17,9 @@ import (
 
 // load says how much is done.
 type load struct {
-	keys, stored, workers, valueBytes int
-	duration                          time.Duration
-	workloads                         []string // empty: all
+	keys, stored, dead, workers, valueBytes int
+	duration                                time.Duration
+	workloads                               []string // empty: all
 }
 
 func (l load) includes(workload string) bool {
@@ -77,7 +78,7 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		defer conn.Close()
 		c.clients = append(c.clients, conn)
 	}
-	if err := c.store(); err != nil {
+	if err := errors.Join(c.store(), c.age()); err != nil {
 		return result{}, err
 	}
 	r := result{system: s.name}
@@ -90,6 +91,10 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		{"update", c.update},
 		{"get", func() (float64, error) { return c.repeat(c.get) }},
 		{"list 500", func() (float64, error) { return c.repeat(c.listPage) }},
+		{"first page of many", func() (float64, error) { return c.repeat(func(w int) error { return c.listStored(w, 0) }) }},
+		{"last page of many", func() (float64, error) {
+			return c.repeat(func(w int) error { return c.listStored(w, c.stored-pageSize) })
+		}},
 		{"list all", func() (float64, error) { return c.repeat(c.listAll) }},
 		{"list a namespace", func() (float64, error) { return c.repeat(c.listNamespace) }},
 		{"count", func() (float64, error) { return c.repeat(c.count) }},
@@ -97,6 +102,9 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		{"delete", c.delete},
 	} {
 		if w.name != "create" && !config.includes(w.name) { // the others need its keys
+			continue
+		}
+		if strings.HasSuffix(w.name, "of many") && config.stored < 2*pageSize {
 			continue
 		}
 		used, began := srv.cpu(), time.Now()
@@ -174,7 +182,23 @@ func (c *client) repeat(op func(worker int) error) (float64, error) {
 // store puts the keys that make the store large: they sort after those that are measured.
 func (c *client) store() error {
 	_, err := c.each(c.stored, c.workers, func(i int) error {
-		_, err := c.txn(i, fmt.Sprintf("/registry/stored/%09d", i), 0, clientv3.OpPut(fmt.Sprintf("/registry/stored/%09d", i), c.value))
+		_, err := c.txn(i, storedKey(i), 0, clientv3.OpPut(storedKey(i), c.value))
+		return err
+	})
+	return err
+}
+
+// age leaves dead versions among the keys that are measured: keys that were written many times and deleted.
+func (c *client) age() error {
+	const versions = 1000
+	_, err := c.each(c.dead/versions, c.workers, func(i int) error {
+		k := key(i%c.keys) + "-dead"
+		for range versions - 1 {
+			if _, err := c.conn(i).Put(c.ctx, k, c.value); err != nil {
+				return err
+			}
+		}
+		_, err := c.conn(i).Delete(c.ctx, k)
 		return err
 	})
 	return err
@@ -253,6 +277,18 @@ func (c *client) listPage(w int) error {
 		}
 	}
 	r, err := c.conn(w).Get(c.ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize))
+	return expect(r, err, pageSize)
+}
+
+func storedKey(i int) string { return fmt.Sprintf("/registry/stored/%09d", i) }
+
+// listStored reads a page of the keys that make the store large, as the API server does: from the page's first key to the end of them all.
+func (c *client) listStored(w, first int) error {
+	end := clientv3.GetPrefixRangeEnd("/registry/stored/")
+	r, err := c.conn(w).Get(c.ctx, storedKey(first), clientv3.WithRange(end), clientv3.WithLimit(pageSize))
+	if err == nil && r.Count != int64(c.stored-first) {
+		err = fmt.Errorf("counted %d keys, want %d", r.Count, c.stored-first)
+	}
 	return expect(r, err, pageSize)
 }
 
