@@ -140,12 +140,18 @@ func (s *server) kubectlIn(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
+// kubectlCommand is kubectl as the administrator, not yet started.
+func (s *server) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
+	command.Env = append(command.Environ(), "HOME="+s.dir) // its discovery cache
+	return command
+}
+
 func (s *server) tryKubectl(stdin string, args ...string) (out, errs string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	command := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
+	command := s.kubectlCommand(ctx, args...)
 	command.Stdin = strings.NewReader(stdin)
-	command.Env = append(command.Environ(), "HOME="+s.dir) // its discovery cache
 	var outBuffer, errBuffer bytes.Buffer
 	command.Stdout, command.Stderr = &outBuffer, &errBuffer
 	err = command.Run()
