@@ -165,10 +165,19 @@ func (m Meta) readable(revision Revision) error {
 // Range reads the keys of a range. Errors: ErrCompacted, ErrFutureRevision, ErrUnavailable.
 func (s *Store) Range(ctx context.Context, r *RangeRequest) (*RangeResult, error) {
 	q := r.query()
-	rows, err := s.read(ctx, q)
+	asked := q
+	count, known := s.counts.of(q)
+	if known {
+		asked.Count = false
+	}
+	rows, err := s.read(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
+	if known {
+		rows.Count = count
+	}
+	s.counts.read(q, rows)
 	return r.result(q, rows), nil
 }
 

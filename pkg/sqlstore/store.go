@@ -61,6 +61,7 @@ type Store struct {
 	queue         chan *request
 	committerDone chan struct{}
 	hub           *hub
+	counts        *counts
 	lessor        *lessor
 	compactor     *compactor
 	alarms        *alarms
@@ -89,6 +90,7 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	s.clusterID = now.Meta.ClusterID
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.hub = newHub(s, now.Meta)
+	s.counts = newCounts()
 	s.lessor = newLessor(s)
 	s.compactor = newCompactor(s)
 	s.alarms = newAlarms(s)

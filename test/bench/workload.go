@@ -282,14 +282,40 @@ func (c *client) listPage(w int) error {
 
 func storedKey(i int) string { return fmt.Sprintf("/registry/stored/%09d", i) }
 
-// listStored reads a page of the keys that make the store large, as the API server does: from the page's first key to the end of them all.
+// listStored reads a page of the keys that make the store large, at a revision, as the API server does: from the page's first key to the
+// end of them all.
 func (c *client) listStored(w, first int) error {
-	end := clientv3.GetPrefixRangeEnd("/registry/stored/")
-	r, err := c.conn(w).Get(c.ctx, storedKey(first), clientv3.WithRange(end), clientv3.WithLimit(pageSize))
+	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd("/registry/stored/")), clientv3.WithLimit(pageSize)}
+	r, err := c.conn(w).Get(c.ctx, storedKey(first), options...)
 	if err == nil && r.Count != int64(c.stored-first) {
 		err = fmt.Errorf("counted %d keys, want %d", r.Count, c.stored-first)
 	}
 	return expect(r, err, pageSize)
+}
+
+// listOn has each worker read on from page to page, all at one revision, and begin again after the last one. The continuation begins
+// right behind the last key, as the API server's does.
+func (c *client) listOn() (float64, error) {
+	now, err := c.conn(0).Get(c.ctx, "/now")
+	if err != nil {
+		return 0, err
+	}
+	end := clientv3.GetPrefixRangeEnd("/registry/stored/")
+	from := make([]string, c.workers)
+	return c.repeat(func(w int) error {
+		if from[w] == "" {
+			from[w] = storedKey(w * pageSize)
+		}
+		r, err := c.conn(w).Get(c.ctx, from[w], clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(now.Header.Revision))
+		if err != nil {
+			return err
+		}
+		from[w] = ""
+		if r.More {
+			from[w] = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
+		}
+		return nil
+	})
 }
 
 func (c *client) listAll(w int) error {

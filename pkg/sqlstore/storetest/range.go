@@ -35,6 +35,31 @@ var rangeCases = []testCase{
 			equal(f, "revision", res.Revision, 3)
 		}
 	}},
+	{name: "PagesWhileTheListChanges_I4", run: func(f *fixture) {
+		for i := range 10 {
+			f.put(fmt.Sprintf("a/%d", i), "x")
+		}
+		const at = 11
+		page := func(after, end string, revision sqlstore.Revision, keys int, count int64) {
+			f.Helper()
+			keysOf := sqlstore.KeyRange{Key: []byte(after), End: []byte(end)}
+			res := f.rangeOf(sqlstore.RangeRequest{KeyRange: keysOf, Limit: 4, Revision: revision})
+			equal(f, "keys", len(res.KVs), keys)
+			equal(f, "count", res.Count, count)
+			equal(f, "more", res.More, count > int64(keys))
+		}
+		page("a/", "a0", 0, 4, 10)
+		f.delete(single("a/5"))
+		f.put("a/41", "x")
+		f.put("a/42", "x")
+		for range 2 { // the second time what is left is known
+			page("a/3\x00", "a0", at, 4, 6)
+			page("a/7\x00", "a0", at, 2, 2)
+			page("a/3\x00", "a/6", at, 2, 2)
+			page("a/3\x00", "a0", at+1, 4, 5)
+			page("a/3\x00", "a0", 0, 4, 7)
+		}
+	}},
 	{name: "LimitMoreAndCount", run: func(f *fixture) {
 		for i := range 5 {
 			f.put(fmt.Sprintf("a/%d", i), "x")
