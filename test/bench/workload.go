@@ -92,9 +92,7 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		{"get", func() (float64, error) { return c.repeat(c.get) }},
 		{"list 500", func() (float64, error) { return c.repeat(c.listPage) }},
 		{"first page of many", func() (float64, error) { return c.repeat(func(w int) error { return c.listStored(w, 0) }) }},
-		{"last page of many", func() (float64, error) {
-			return c.repeat(func(w int) error { return c.listStored(w, c.stored-pageSize) })
-		}},
+		{"next pages of many", c.listOn},
 		{"list all", func() (float64, error) { return c.repeat(c.listAll) }},
 		{"list a namespace", func() (float64, error) { return c.repeat(c.listNamespace) }},
 		{"count", func() (float64, error) { return c.repeat(c.count) }},
