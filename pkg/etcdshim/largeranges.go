@@ -44,24 +44,34 @@ type turn struct {
 }
 
 func (l *largeRanges) begin(ctx context.Context) (*turn, error) {
-	deadline := time.After(l.wait)
+	select {
+	case l.turns <- struct{}{}:
+		return l.taken(), nil
+	default:
+	}
+	deadline := time.NewTimer(l.wait)
+	defer deadline.Stop()
 	collect := time.NewTicker(time.Second)
 	defer collect.Stop()
 	for {
 		select {
 		case l.turns <- struct{}{}:
-			t := &turn{end: sync.OnceFunc(func() { <-l.turns })}
-			// gRPC forgets the buffers of a broken connection without freeing them.
-			runtime.AddCleanup(t, func(end func()) { end() }, t.end)
-			return t, nil
+			return l.taken(), nil
 		case <-collect.C:
-			runtime.GC()
-		case <-deadline:
+			runtime.GC() // for the turns of connections that broke
+		case <-deadline.C:
 			return nil, rpctypes.ErrGRPCRequestTooManyRequests
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+func (l *largeRanges) taken() *turn {
+	t := &turn{end: sync.OnceFunc(func() { <-l.turns })}
+	// gRPC forgets the buffers of a broken connection without freeing them.
+	runtime.AddCleanup(t, func(end func()) { end() }, t.end)
+	return t
 }
 
 // Get implements mem.BufferPool; nothing is taken from here.
