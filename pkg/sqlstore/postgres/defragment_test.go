@@ -57,8 +57,11 @@ func TestDefragment(t *testing.T) {
 		t.Fatalf("with 6 MB of values the database has %d bytes", full)
 	}
 	empty()
-	if now := size(); now > full/2 {
-		t.Errorf("the database had %d bytes and has %d with nothing in it", full, now)
+	// Postgres leaves the end of a table alone when somebody looks at it just then, or when an older snapshot still does.
+	for now := size(); now > full/2; now = size() {
+		if err := store.Defragment(ctx); err != nil {
+			t.Fatalf("the database had %d bytes and has %d with nothing in it: %v", full, now, err)
+		}
 	}
 	for range 3 {
 		fill()
