@@ -42,6 +42,9 @@ var storageVersion = version.Cluster(version.Version) + ".0"
 func buckets(ctx context.Context, snapshot sqlstore.Snapshot) []bucket {
 	return []bucket{
 		{"alarm", func(put putFunc) error { return putAlarms(ctx, snapshot, put) }},
+		{authBucket, func(put putFunc) error { return putAuth(ctx, snapshot, authBucket, put) }},
+		{rolesBucket, func(put putFunc) error { return putAuth(ctx, snapshot, rolesBucket, put) }},
+		{usersBucket, func(put putFunc) error { return putAuth(ctx, snapshot, usersBucket, put) }},
 		{"cluster", func(put putFunc) error {
 			return put([]byte(clusterVersionKey), []byte(storageVersion))
 		}},
@@ -97,6 +100,22 @@ func putLeases(ctx context.Context, snapshot sqlstore.Snapshot, put putFunc) err
 			return err
 		}
 		if err := put(binary.BigEndian.AppendUint64(nil, uint64(l.ID)), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putAuth(ctx context.Context, snapshot sqlstore.Snapshot, bucket string, put putFunc) error {
+	entries, err := snapshot.Auth(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Bucket != bucket {
+			continue
+		}
+		if err := put([]byte(e.Key), e.Value); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,13 @@ func (s *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResp
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}
-	res, err := s.store.Range(ctx, rangeRequest(r))
+	var res *sqlstore.RangeResult
+	err := s.permitted(ctx, mayRange(r.Key, r.RangeEnd), func(generation int64) (err error) {
+		if res, err = s.store.Range(ctx, rangeRequest(r)); err != nil {
+			return err
+		}
+		return changed(generation, res.AuthGeneration)
+	})
 	if err != nil {
 		return nil, s.rpcError(err)
 	}
@@ -35,16 +41,24 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 	if err := checkRangeStream(r); err != nil {
 		return err
 	}
-	err := s.store.RangeStream(stream.Context(), rangeRequest(r), s.opts.MaxRequestBytes, func(res *sqlstore.RangeResult) error {
+	ctx, may := stream.Context(), mayRange(r.Key, r.RangeEnd)
+	generation, err := s.permit(ctx, may)
+	if err != nil {
+		return err
+	}
+	err = s.store.RangeStream(ctx, rangeRequest(r), s.opts.MaxRequestBytes, func(res *sqlstore.RangeResult) error {
+		if changed(generation, res.AuthGeneration) != nil {
+			var err error
+			if generation, err = s.permitNow(ctx, may); err != nil {
+				return err
+			}
+		}
 		out := rangeResponse(res)
 		if res.Revision != 0 { // the last chunk
 			out.Header = s.header(res.Revision)
 		}
 		return stream.Send(&pb.RangeStreamResponse{RangeResponse: out})
 	})
-	if _, ok := status.FromError(err); ok {
-		return err // of Send, or nil
-	}
 	return s.rpcError(err)
 }
 
@@ -55,9 +69,9 @@ func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 	if err := s.checkWrite(ctx, r, true); err != nil {
 		return nil, err
 	}
-	res, err := s.store.Txn(ctx, &sqlstore.TxnRequest{Success: []sqlstore.Op{{Put: putRequest(r)}}})
+	res, err := s.txn(ctx, s.mayPut(ctx, r), &sqlstore.TxnRequest{Success: []sqlstore.Op{{Put: putRequest(r)}}})
 	if err != nil {
-		return nil, s.rpcError(err)
+		return nil, err
 	}
 	out := putResponse(res.Responses[0].Put)
 	out.Header = s.header(res.Revision)
@@ -71,9 +85,9 @@ func (s *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*
 	if err := s.checkWrite(ctx, r, false); err != nil {
 		return nil, err
 	}
-	res, err := s.store.Txn(ctx, &sqlstore.TxnRequest{Success: []sqlstore.Op{{Delete: deleteRequest(r)}}})
+	res, err := s.txn(ctx, mayDelete(r), &sqlstore.TxnRequest{Success: []sqlstore.Op{{Delete: deleteRequest(r)}}})
 	if err != nil {
-		return nil, s.rpcError(err)
+		return nil, err
 	}
 	out := deleteResponse(res.Responses[0].Delete)
 	out.Header = s.header(res.Revision)
@@ -89,13 +103,23 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 			return nil, err
 		}
 	}
-	res, err := s.store.Txn(ctx, txnRequest(r))
+	res, err := s.txn(ctx, s.mayTxn(ctx, r), txnRequest(r))
 	if err != nil {
-		return nil, s.rpcError(err)
+		return nil, err
 	}
 	out := txnResponse(res)
 	out.Header = s.header(res.Revision)
 	return out, nil
+}
+
+// txn runs what a rule permits.
+func (s *kvServer) txn(ctx context.Context, may rule, r *sqlstore.TxnRequest) (res *sqlstore.TxnResult, err error) {
+	err = s.permitted(ctx, may, func(generation int64) (err error) {
+		r.AuthGeneration = generation
+		res, err = s.store.Txn(ctx, r)
+		return err
+	})
+	return res, s.rpcError(err)
 }
 
 func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {

@@ -24,6 +24,9 @@ func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 	if r.TTL > maxLeaseTTL {
 		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
+	if _, err := s.permitNow(ctx, named); err != nil {
+		return nil, err
+	}
 	if err := s.checkAlarms(ctx, true); err != nil {
 		return nil, err
 	}
@@ -38,6 +41,9 @@ func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest)
 	if err := s.checkAlarms(ctx, false); err != nil {
 		return nil, err
 	}
+	if _, err := s.permitNow(ctx, both(named, s.mayEndLease(ctx, r.ID))); err != nil {
+		return nil, err
+	}
 	revision, err := s.store.LeaseRevoke(ctx, sqlstore.LeaseID(r.ID))
 	if err != nil {
 		return nil, s.rpcError(err)
@@ -49,6 +55,9 @@ func (s *leaseServer) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 	return s.receive(stream.Context(), func() error {
 		r, err := stream.Recv()
 		if err != nil {
+			return err
+		}
+		if _, err := s.permitNow(stream.Context(), both(named, s.mayEndLease(stream.Context(), r.ID))); err != nil {
 			return err
 		}
 		// The header's revision is from before the renewal: a client must not see a lease alive at a revision at which it
@@ -88,6 +97,13 @@ func (s *server) receive(ctx context.Context, one func() error) error {
 }
 
 func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	may := rule(named)
+	if r.Keys {
+		may = both(named, s.maySeeLease(ctx, r.ID))
+	}
+	if _, err := s.permitNow(ctx, may); err != nil {
+		return nil, err
+	}
 	lease, keys, err := s.store.LeaseTimeToLive(ctx, sqlstore.LeaseID(r.ID), r.Keys)
 	out := &pb.LeaseTimeToLiveResponse{Header: s.header(s.store.Revision()), ID: r.ID}
 	switch {
@@ -107,6 +123,9 @@ func (s *leaseServer) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest)
 	ids, err := s.store.LeaseList(ctx)
 	if err != nil {
 		return nil, s.rpcError(err)
+	}
+	if _, err := s.permitNow(ctx, s.maySeeLeases(ctx, ids)); err != nil {
+		return nil, err
 	}
 	out := &pb.LeaseLeasesResponse{Header: s.header(s.store.Revision()), Leases: make([]*pb.LeaseStatus, len(ids))}
 	for i, id := range ids {

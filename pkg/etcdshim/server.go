@@ -45,6 +45,10 @@ type Options struct {
 	KeepaliveTimeout  time.Duration
 	// TLS, if set, is used for connections that Serve accepts.
 	TLS *tls.Config
+	// Auth, if set, says who may do what; without it everybody may do everything. The caller closes it.
+	Auth *Auth
+	// ClientCertAuth says that TLS asks clients for certificates: the common name of one is the name of a user who shows no token.
+	ClientCertAuth bool
 	// Interceptors see every call; for metrics.
 	Interceptors []grpc.ServerOption
 	// Logger gets failures that no client hears of. Default slog.Default().
@@ -126,6 +130,9 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 			Time: opts.KeepaliveInterval, Timeout: opts.KeepaliveTimeout,
 		}))
 	}
+	if opts.Auth != nil {
+		serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(s.authorizeUnary), grpc.ChainStreamInterceptor(s.authorizeStream))
+	}
 	if opts.TLS != nil {
 		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(opts.TLS)))
 	}
@@ -136,7 +143,7 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 	pb.RegisterLeaseServer(g, lease)
 	pb.RegisterMaintenanceServer(g, newMaintenanceServer(s))
 	pb.RegisterClusterServer(g, &clusterServer{server: s})
-	pb.RegisterAuthServer(g, &authServer{})
+	pb.RegisterAuthServer(g, &authServer{server: s})
 	healthServer := health.NewServer()
 	healthpb.RegisterHealthServer(g, healthServer)
 	return &Server{Server: g, stop: stop, health: healthServer, locks: registerLocks(g, kv, watch, lease)}

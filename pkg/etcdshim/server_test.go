@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/kubase/kubase/pkg/etcdshim"
@@ -32,6 +33,10 @@ type api struct {
 
 // serve starts a server on an empty store in memory until the test ends.
 func serve(t *testing.T, options etcdshim.Options) api {
+	return serveStore(t, openStore(t), options)
+}
+
+func openStore(t *testing.T) *sqlstore.Store {
 	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "kubase.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +45,15 @@ func serve(t *testing.T, options etcdshim.Options) api {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func serveStore(t *testing.T, store *sqlstore.Store, options etcdshim.Options) api {
 	listener := bufconn.Listen(64 << 10)
 	server := etcdshim.NewServer(store, options)
 	served := make(chan error, 1)
@@ -65,9 +79,6 @@ func serve(t *testing.T, options etcdshim.Options) api {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	a := api{
 		kv: pb.NewKVClient(conn), watch: pb.NewWatchClient(conn), lease: pb.NewLeaseClient(conn),
@@ -75,7 +86,7 @@ func serve(t *testing.T, options etcdshim.Options) api {
 		dialRaw: listener.DialContext,
 	}
 	// The first call waits until the server serves.
-	if _, err := a.cluster.MemberList(t.Context(), &pb.MemberListRequest{}, grpc.WaitForReady(true)); err != nil {
+	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	return a

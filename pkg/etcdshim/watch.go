@@ -10,6 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -109,12 +111,16 @@ func (ws *watchStream) handle(r *pb.WatchRequest) error {
 }
 
 func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
 	key := r.Key
 	if len(key) == 0 {
 		key = []byte{0} // the smallest key
 	}
+	_, denied := ws.permitNow(ws.grpc.Context(), mayRange(key, r.RangeEnd))
+	if status.Code(denied) == codes.Unavailable {
+		return denied // nobody knows
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	id := r.WatchId
 	if id == 0 {
 		for ws.watches[ws.nextID] != nil {
@@ -127,6 +133,8 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	switch {
 	case r.StartRevision < 0:
 		return ws.refuse(rpctypes.ErrCompacted.Error())
+	case denied != nil:
+		return ws.refuse(denied.Error())
 	case bounded && bytes.Compare(key, r.RangeEnd) >= 0:
 		return ws.refuse(emptyRange)
 	case ws.watches[id] != nil:

@@ -52,13 +52,16 @@ func (s *Store) do(ctx context.Context, keys [][]byte, apply func(ctx context.Co
 }
 
 // Txn runs a transaction. Errors: ErrDuplicateKey, ErrCompacted, ErrFutureRevision, ErrKeyNotFound, ErrLeaseNotFound,
-// ErrTooManyChanges, ErrNoSpace, ErrUnavailable: nothing was done; ErrOutcomeUnknown or an error of ctx: it may have been.
+// ErrTooManyChanges, ErrAuthChanged, ErrNoSpace, ErrUnavailable: nothing was done; ErrOutcomeUnknown or an error of ctx: it may have been.
 func (s *Store) Txn(ctx context.Context, r *TxnRequest) (*TxnResult, error) {
 	if err := checkChanges(r); err != nil {
 		return nil, err
 	}
 	var res *TxnResult
 	err := s.do(ctx, r.keys(nil), func(ctx context.Context, b *batch) (err error) {
+		if r.AuthGeneration != 0 && r.AuthGeneration != b.meta.AuthGeneration {
+			return ErrAuthChanged
+		}
 		res, err = evaluation{ctx, b}.run(r)
 		return err
 	})
@@ -188,7 +191,7 @@ func (s *Store) commit(ctx context.Context, b *batch) error {
 // answered says whether err is an answer to the request rather than a failure of the database.
 func answered(err error) bool {
 	for _, answer := range []error{
-		ErrCompacted, ErrFutureRevision, ErrKeyNotFound, ErrLeaseNotFound, ErrLeaseExists, ErrTooManyChanges,
+		ErrCompacted, ErrFutureRevision, ErrKeyNotFound, ErrLeaseNotFound, ErrLeaseExists, ErrTooManyChanges, ErrAuthChanged,
 	} {
 		if errors.Is(err, answer) {
 			return true

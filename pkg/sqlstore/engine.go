@@ -38,6 +38,9 @@ type Engine interface {
 	PutAlarm(ctx context.Context, alarm Alarm) error
 	DeleteAlarm(ctx context.Context, alarm Alarm) (found bool, err error)
 
+	// Auth reads all entries and their generation from one snapshot.
+	Auth(ctx context.Context) (AuthState, error)
+
 	// DeleteHistory looks at about limit rows of history, from where the last call stopped up to the stored compact
 	// revision (I5), deletes the versions they replaced and the tombstones among them, and stores the place it reached:
 	// one short transaction of its own. When there is nothing to delete it gives some space back to the file system, if
@@ -87,6 +90,10 @@ type WriteTx interface {
 	PutLease(ctx context.Context, lease Lease) error
 	// DeleteLease removes a lease.
 	DeleteLease(ctx context.Context, id LeaseID) error
+	// Auth lists all entries, by bucket and key; it sees what PutAuth wrote.
+	Auth(ctx context.Context) ([]AuthEntry, error)
+	// PutAuth creates, replaces or removes an entry.
+	PutAuth(ctx context.Context, entry AuthEntry) error
 	// Write appends changes to history and brings the live keys up to date.
 	Write(ctx context.Context, changes []Change) error
 	// Commit does what Write does, stores meta and commits. On ErrOutcomeUnknown ask Committed.
@@ -103,6 +110,7 @@ type Meta struct {
 	ClusterID       int64 // random, made with the database, never 0
 	CurrentRevision Revision
 	CompactRevision Revision // 0 when never compacted
+	AuthGeneration  int64    // how often the entries of Auth have changed, from 1 on
 }
 
 // Row is a live key, or a version of a key, with its place in history.

@@ -21,6 +21,8 @@ var (
 	ErrLeaseNotFound = errors.New("lease not found")
 	// ErrLeaseExists: the id of a lease to grant is taken.
 	ErrLeaseExists = errors.New("lease already exists")
+	// ErrAuthChanged: who may do what is no longer what the Txn was permitted by; nothing was done.
+	ErrAuthChanged = errors.New("authorization has changed")
 	// ErrNoSpace: the database cannot grow; reads go on.
 	ErrNoSpace = errors.New("no space left for the database")
 	// ErrUnavailable: the database is away; what was asked for was not done. Try again.

@@ -51,6 +51,8 @@ type RangeResult struct {
 	KVs      []KeyValue
 	More     bool  // the limit left keys out
 	Count    int64 // keys in the range, whatever limit and bounds say
+	// AuthGeneration is the one of the snapshot that was read.
+	AuthGeneration int64
 }
 
 // keyOrder says whether the answer comes in key order.
@@ -85,7 +87,7 @@ func (r *RangeRequest) query() RangeQuery {
 
 // result turns the engine's rows into the answer.
 func (r *RangeRequest) result(q RangeQuery, rows RangeRows) *RangeResult {
-	res := &RangeResult{Revision: rows.Meta.CurrentRevision, Count: rows.Count}
+	res := &RangeResult{Revision: rows.Meta.CurrentRevision, Count: rows.Count, AuthGeneration: rows.Meta.AuthGeneration}
 	if !q.Count {
 		res.Count = int64(len(rows.Rows))
 	}
@@ -251,12 +253,12 @@ func (s *Store) RangeStream(ctx context.Context, r *RangeRequest, chunkBytes int
 			}
 			page.Key = successor(res.KVs[len(res.KVs)-1].Key)
 			limit = nextChunk(limit, bytes, chunkBytes)
-			if err := send(&RangeResult{KVs: res.KVs}); err != nil {
+			if err := send(&RangeResult{KVs: res.KVs, AuthGeneration: res.AuthGeneration}); err != nil {
 				return err
 			}
 			continue
 		}
-		final := &RangeResult{KVs: res.KVs, Revision: began, More: res.More, Count: sent}
+		final := &RangeResult{KVs: res.KVs, Revision: began, More: res.More, Count: sent, AuthGeneration: res.AuthGeneration}
 		if res.More {
 			rest := page
 			rest.Key = successor(res.KVs[len(res.KVs)-1].Key)

@@ -12,6 +12,8 @@ type Snapshot interface {
 	Leases(ctx context.Context) ([]Lease, error)
 	// Alarms lists the alarms.
 	Alarms(ctx context.Context) ([]Alarm, error)
+	// Auth lists all entries, by bucket and key.
+	Auth(ctx context.Context) ([]AuthEntry, error)
 	// History shows versions in the order of their places. It has few in memory at a time. An error of visit ends it and is its result.
 	History(ctx context.Context, q HistoryQuery, visit func(*Row) error) error
 }

@@ -109,6 +109,8 @@ type TxnRequest struct {
 	Compare []Compare
 	Success []Op
 	Failure []Op
+	// AuthGeneration is the one by which the Txn was permitted; ErrAuthChanged if it is no longer so. 0: whatever it is.
+	AuthGeneration int64
 }
 
 // TxnResult is the answer to TxnRequest.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"golang.org/x/crypto/bcrypt"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 
 	kubase "github.com/kubase/kubase/test/conformance/testserver"
@@ -65,15 +69,23 @@ var servers = []struct {
 	name  string
 	start func(*testing.T) *kubernetes.Client
 }{
-	{"etcd", func(t *testing.T) *kubernetes.Client { return testserver.RunEtcd(t, nil) }},
+	{"etcd", runEtcd},
 	{"sqlite", runKubase("sqlite")},
 	{"postgres", runKubase("postgres")},
+}
+
+func runEtcd(t *testing.T) *kubernetes.Client {
+	config := testserver.NewTestConfig(t)
+	config.BcryptCost = uint(bcrypt.MinCost) // passwords are hashed often
+	return testserver.RunEtcd(t, config)
 }
 
 func runKubase(engine string) func(*testing.T) *kubernetes.Client {
 	return func(t *testing.T) *kubernetes.Client {
 		t.Setenv(kubase.EngineVariable, engine)
-		return kubase.RunEtcd(t, nil)
+		config := kubase.NewTestConfig(t)
+		config.BcryptCost = uint(bcrypt.MinCost)
+		return kubase.RunEtcd(t, config)
 	}
 }
 
@@ -118,7 +130,7 @@ func readScript(t *testing.T, file string) []step {
 }
 
 func recordScript(t *testing.T, file string) {
-	p := newPlayer(t, testserver.RunEtcd(t, nil))
+	p := newPlayer(t, runEtcd(t))
 	var out bytes.Buffer
 	for _, s := range readScript(t, file) {
 		fmt.Fprintf(&out, "%s%s", s.comments, s.request)
@@ -140,11 +152,18 @@ func runScript(t *testing.T, steps []step, client *kubernetes.Client) {
 	}
 }
 
+// newPlayer connects without what etcd's client does on its own, such as trying again.
 func newPlayer(t *testing.T, client *kubernetes.Client) *player {
+	address := strings.TrimPrefix(client.Endpoints()[0], "http://")
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
-		_ = client.Close() // the server may be gone already
+		_, _ = conn.Close(), client.Close() // the server may be gone already
 	})
-	return &player{t: t, ctx: ctx, conn: client.ActiveConnection(), watches: map[string]*watchStream{}, tokens: map[string]string{}}
+	return &player{t: t, ctx: ctx, conn: conn, watches: map[string]*watchStream{}, tokens: map[string]string{}}
 }

@@ -31,13 +31,15 @@ const (
 // Datastore is an open store and the etcd v3 services in front of it.
 type Datastore struct {
 	store   *sqlstore.Store
+	auth    *etcdshim.Auth // nil if only this process asks
 	memory  *bufconn.Listener
 	servers []*etcdshim.Server
 	metrics *grpcprom.ServerMetrics
 	log     *slog.Logger
 }
 
-// Open opens the store and starts serving it in process, and where Options.Listen says.
+// Open opens the store and starts serving it in process, and where Options.Listen says. Who asks in process is trusted: users and roles
+// are for the others.
 func Open(ctx context.Context, o Options) (*Datastore, error) {
 	log := slog.Default()
 	store, err := openStore(ctx, o, log)
@@ -60,7 +62,10 @@ func (d *Datastore) listen(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	options := etcdshim.Options{ClientURLs: []string{o.Listen}, AlarmWhenFull: true}
+	if err := d.openAuth(ctx, etcdshim.AuthOptions{}); err != nil {
+		return err
+	}
+	options := etcdshim.Options{Auth: d.auth, ClientCertAuth: true, ClientURLs: []string{o.Listen}, AlarmWhenFull: true}
 	if u.Scheme == "https" {
 		info := transport.TLSInfo{
 			CertFile: o.ListenCertFile, KeyFile: o.ListenKeyFile, TrustedCAFile: o.ListenTrustedCAFile, ClientCertAuth: true,
@@ -74,6 +79,13 @@ func (d *Datastore) listen(ctx context.Context, o Options) error {
 		return fmt.Errorf("--datastore-listen: %w", err)
 	}
 	d.serve(listener, options)
+	return nil
+}
+
+func (d *Datastore) openAuth(ctx context.Context, o etcdshim.AuthOptions) (err error) {
+	if d.auth, err = etcdshim.NewAuth(ctx, d.store, o); err != nil {
+		return fmt.Errorf("cannot set up authentication: %w", err)
+	}
 	return nil
 }
 
@@ -143,5 +155,9 @@ func (d *Datastore) Close() error {
 	for _, s := range d.servers {
 		s.Shutdown(ctx)
 	}
-	return d.store.Close()
+	var err error
+	if d.auth != nil {
+		err = d.auth.Close()
+	}
+	return errors.Join(err, d.store.Close())
 }

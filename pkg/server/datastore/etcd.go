@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/kubase/kubase/pkg/etcdshim"
 )
@@ -35,6 +36,10 @@ type EtcdOptions struct {
 	TrustedCAFile  string
 	ClientCertAuth bool
 
+	AuthToken    string
+	AuthTokenTTL int // seconds
+	BcryptCost   int
+
 	WatchProgressNotifyInterval time.Duration
 	QuotaBackendBytes           int64
 	MaxRequestBytes             int
@@ -50,6 +55,9 @@ func NewEtcdOptions() *EtcdOptions {
 	return &EtcdOptions{
 		Name:                        "default",
 		ListenClientURLs:            []string{"http://localhost:2379"},
+		AuthToken:                   "simple",
+		AuthTokenTTL:                300,
+		BcryptCost:                  etcdshim.DefaultBcryptCost,
 		WatchProgressNotifyInterval: 10 * time.Minute,
 		MaxRequestBytes:             1536 << 10,
 		MaxTxnOps:                   128,
@@ -71,6 +79,9 @@ func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.KeyFile, "key-file", o.KeyFile, "Key of the server certificate. Read again at each handshake.")
 	fs.StringVar(&o.TrustedCAFile, "trusted-ca-file", o.TrustedCAFile, "CA that signs the certificates of clients.")
 	fs.BoolVar(&o.ClientCertAuth, "client-cert-auth", o.ClientCertAuth, "Only let clients in whose certificate the CA of --trusted-ca-file signed.")
+	fs.StringVar(&o.AuthToken, "auth-token", o.AuthToken, "Kind of token that users get: simple, or jwt with etcd's options.")
+	fs.IntVar(&o.AuthTokenTTL, "auth-token-ttl", o.AuthTokenTTL, "How many seconds a simple token is good after its last use.")
+	fs.IntVar(&o.BcryptCost, "bcrypt-cost", o.BcryptCost, "Cost of hashing a password, from 4 to 31.")
 	fs.DurationVar(&o.WatchProgressNotifyInterval, "watch-progress-notify-interval", o.WatchProgressNotifyInterval, "How often a watch without events hears of progress, if it asked for that.")
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes, "Size of the data in bytes from which on the alarm NOSPACE is raised and writes are refused. 0 or less: no quota.")
 	fs.IntVar(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Largest request in bytes.")
@@ -109,6 +120,12 @@ func (o *EtcdOptions) Validate() []error {
 	if o.GRPCKeepaliveMinTime < 0 || o.GRPCKeepaliveInterval < 0 || o.GRPCKeepaliveTimeout < 0 {
 		errs = append(errs, errors.New("--grpc-keepalive-min-time, --grpc-keepalive-interval and --grpc-keepalive-timeout must not be negative"))
 	}
+	if o.AuthTokenTTL <= 0 {
+		errs = append(errs, errors.New("--auth-token-ttl must be above 0"))
+	}
+	if o.BcryptCost < bcrypt.MinCost || o.BcryptCost > bcrypt.MaxCost {
+		errs = append(errs, fmt.Errorf("--bcrypt-cost must be from %d to %d", bcrypt.MinCost, bcrypt.MaxCost))
+	}
 	if o.MaxRequestBytes <= 0 || o.MaxTxnOps <= 0 {
 		errs = append(errs, errors.New("--max-request-bytes and --max-txn-ops must be above 0"))
 	}
@@ -145,7 +162,13 @@ func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
 	d := &Datastore{store: store, metrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()), log: log}
 	defer func() { err = errors.Join(err, d.Close()) }()
 
+	if err := d.openAuth(ctx, etcdshim.AuthOptions{
+		Token: o.AuthToken, TokenTTL: time.Duration(o.AuthTokenTTL) * time.Second, BcryptCost: o.BcryptCost,
+	}); err != nil {
+		return err
+	}
 	options := etcdshim.Options{
+		Auth: d.auth, ClientCertAuth: o.ClientCertAuth,
 		Name: o.Name, ClientURLs: o.AdvertiseClientURLs, MaxRequestBytes: o.MaxRequestBytes, MaxTxnOps: o.MaxTxnOps,
 		QuotaBytes: o.QuotaBackendBytes, AlarmWhenFull: true, WatchProgressInterval: o.WatchProgressNotifyInterval,
 		MaxConcurrentStreams: o.MaxConcurrentStreams, KeepaliveMinTime: o.GRPCKeepaliveMinTime,

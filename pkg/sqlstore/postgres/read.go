@@ -18,9 +18,11 @@ func (e *Engine) read(ctx context.Context, queue func(*pgx.Batch)) error {
 }
 
 func queueMeta(b *pgx.Batch, meta *sqlstore.Meta) {
-	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&meta.ClusterID, &meta.CurrentRevision, &meta.CompactRevision)
-	})
+	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error { return scanMeta(row, meta) })
+}
+
+func scanMeta(row pgx.Row, meta *sqlstore.Meta) error {
+	return row.Scan(&meta.ClusterID, &meta.CurrentRevision, &meta.CompactRevision, &meta.AuthGeneration)
 }
 
 func scanRow(rows pgx.Rows) (r sqlstore.Row, err error) {
@@ -57,7 +59,7 @@ func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstor
 func (e *Engine) point(ctx context.Context, key []byte) (rows sqlstore.RangeRows, err error) {
 	var v nullableVersion
 	m := &rows.Meta
-	err = e.pool.QueryRow(ctx, selectPoint, blob(key)).Scan(&m.ClusterID, &m.CurrentRevision, &m.CompactRevision,
+	err = e.pool.QueryRow(ctx, selectPoint, blob(key)).Scan(&m.ClusterID, &m.CurrentRevision, &m.CompactRevision, &m.AuthGeneration,
 		&v.key, &v.mod, &v.sub, &v.create, &v.version, &v.lease, &v.value)
 	if err != nil {
 		return rows, wrap(err)

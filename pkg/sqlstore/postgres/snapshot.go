@@ -14,7 +14,7 @@ func (e *Engine) Snapshot(ctx context.Context, fn func(sqlstore.Snapshot) error)
 	var failed error // of fn, which is not the database's
 	err := pgx.BeginTxFunc(ctx, e.pool, options, func(tx pgx.Tx) error {
 		s := snapshot{tx: tx}
-		if err := tx.QueryRow(ctx, selectMeta).Scan(&s.meta.ClusterID, &s.meta.CurrentRevision, &s.meta.CompactRevision); err != nil {
+		if err := scanMeta(tx.QueryRow(ctx, selectMeta), &s.meta); err != nil {
 			return err
 		}
 		failed = fn(&s)
@@ -49,6 +49,11 @@ func (s *snapshot) Leases(ctx context.Context) ([]sqlstore.Lease, error) {
 func (s *snapshot) Alarms(ctx context.Context) ([]sqlstore.Alarm, error) {
 	rows, err := s.tx.Query(ctx, selectAlarms)
 	return collectAlarms(rows, err)
+}
+
+func (s *snapshot) Auth(ctx context.Context) ([]sqlstore.AuthEntry, error) {
+	rows, err := s.tx.Query(ctx, selectAuth)
+	return collectAuth(rows, err)
 }
 
 func (s *snapshot) History(ctx context.Context, q sqlstore.HistoryQuery, visit func(*sqlstore.Row) error) error {

@@ -13,10 +13,10 @@ const (
 	commit     = `COMMIT`
 	rollback   = `ROLLBACK`
 
-	selectMeta = `SELECT cluster_id, current_revision, compact_revision FROM meta`
+	selectMeta = `SELECT cluster_id, current_revision, compact_revision, auth_generation FROM meta`
 	// A server that is cut off in the middle of a batch must not keep the lock on meta: the settings end its transaction.
 	lockMeta = `
-SELECT cluster_id, current_revision, compact_revision,
+SELECT cluster_id, current_revision, compact_revision, auth_generation,
        set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)
 FROM meta FOR UPDATE`
 
@@ -27,7 +27,7 @@ WHERE k.key = ANY ($1::bytea[])`
 
 	// The newest state of one key and where the store stands, one statement and so one snapshot.
 	selectPoint = `
-SELECT m.cluster_id, m.current_revision, m.compact_revision,
+SELECT m.cluster_id, m.current_revision, m.compact_revision, m.auth_generation,
        k.key, k.mod_revision, k.sub, k.create_revision, k.version, k.lease, r.value
 FROM meta m LEFT JOIN keys k ON k.key = $1 LEFT JOIN revisions r ON r.mod_revision = k.mod_revision AND r.sub = k.sub`
 
@@ -139,9 +139,9 @@ SET mod_revision = excluded.mod_revision, sub = excluded.sub, create_revision = 
 	// stores in one database do not wake each other.
 	finishBatch = `
 WITH server AS (
-    INSERT INTO servers (id, last_batch) VALUES ($3, $4)
+    INSERT INTO servers (id, last_batch) VALUES ($4, $5)
     ON CONFLICT (id) DO UPDATE SET last_batch = excluded.last_batch, updated_at = now())
-UPDATE meta SET current_revision = $1, compact_revision = $2
+UPDATE meta SET current_revision = $1, compact_revision = $2, auth_generation = $3
 RETURNING pg_notify('kubase.' || current_schema(), '')`
 
 	selectServer = `SELECT last_batch FROM servers WHERE id = $1`
@@ -162,6 +162,12 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	insertAlarm  = `INSERT INTO alarms (member, kind) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	deleteAlarm  = `DELETE FROM alarms WHERE member = $1 AND kind = $2`
 
+	selectAuth = `SELECT bucket, key, value FROM auth ORDER BY bucket COLLATE "C", key`
+	upsertAuth = `
+INSERT INTO auth (bucket, key, value) VALUES ($1, $2, $3)
+ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`
+	deleteAuth = `DELETE FROM auth WHERE bucket = $1 AND key = $2`
+
 	selectReached = `SELECT reached FROM compaction`
 	lockReached   = `SELECT reached FROM compaction FOR UPDATE`
 	// The revision of the last row of a slice of $3 rows.
@@ -175,14 +181,14 @@ WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 
 	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = $1`
 
-	vacuum = `VACUUM meta, keys, revisions, leases, compaction, servers, alarms`
+	vacuum = `VACUUM meta, keys, revisions, leases, compaction, servers, alarms, auth`
 
 	selectMaxConnections = `SELECT setting::integer FROM pg_settings WHERE name = 'max_connections'`
 
 	selectSize = `
 SELECT sum(pg_total_relation_size(c.oid))::bigint
 FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
-  AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers', 'alarms')`
+  AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers', 'alarms', 'auth')`
 	selectSchemaVersion = `SELECT max(version_id) FROM schema_migrations WHERE is_applied`
 )
 

@@ -14,7 +14,7 @@ func (e *Engine) Walk(ctx context.Context, v sqlstore.Visitor) error {
 	return wrap(pgx.BeginTxFunc(ctx, e.pool, snapshot, func(tx pgx.Tx) error {
 		var meta sqlstore.Meta
 		var reached sqlstore.Revision
-		if err := tx.QueryRow(ctx, selectMeta).Scan(&meta.ClusterID, &meta.CurrentRevision, &meta.CompactRevision); err != nil {
+		if err := scanMeta(tx.QueryRow(ctx, selectMeta), &meta); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, selectReached).Scan(&reached); err != nil {

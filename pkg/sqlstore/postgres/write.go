@@ -33,7 +33,7 @@ func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []
 	b := &pgx.Batch{}
 	b.Queue(beginWrite)
 	b.Queue(lockMeta, strconv.FormatInt(e.writeTimeout.Milliseconds(), 10)).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&tx.meta.ClusterID, &tx.meta.CurrentRevision, &tx.meta.CompactRevision, nil, nil)
+		return row.Scan(&tx.meta.ClusterID, &tx.meta.CurrentRevision, &tx.meta.CompactRevision, &tx.meta.AuthGeneration, nil, nil)
 	})
 	if len(keys) > 0 {
 		b.Queue(selectKeys, keys).Query(appendRows(&rows))
@@ -99,7 +99,7 @@ func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
 func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sqlstore.Meta) error {
 	b := &pgx.Batch{}
 	queueChanges(b, changes)
-	b.Queue(finishBatch, meta.CurrentRevision, meta.CompactRevision, t.e.server, t.batch)
+	b.Queue(finishBatch, meta.CurrentRevision, meta.CompactRevision, meta.AuthGeneration, t.e.server, t.batch)
 	committed := false
 	b.Queue(commit).Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != "COMMIT" {

@@ -27,6 +27,7 @@ func scanMeta(meta *sqlstore.Meta) func([]driver.Value) error {
 		meta.ClusterID = row[0].(int64)
 		meta.CurrentRevision = sqlstore.Revision(row[1].(int64))
 		meta.CompactRevision = sqlstore.Revision(row[2].(int64))
+		meta.AuthGeneration = row[3].(int64)
 		return nil
 	}
 }
@@ -70,8 +71,8 @@ func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstor
 
 func (c *conn) point(ctx context.Context, key []byte, rows *sqlstore.RangeRows) error {
 	return c.query(ctx, selectPoint, func(row []driver.Value) error {
-		if row[3] != nil {
-			rows.Rows = []sqlstore.Row{version(row[3].([]byte), row[4:])}
+		if row[4] != nil {
+			rows.Rows = []sqlstore.Row{version(row[4].([]byte), row[5:])}
 			rows.Count = 1
 		}
 		return scanMeta(&rows.Meta)(row)

@@ -20,7 +20,7 @@ func TestStatementsAreCompiledOnce(t *testing.T) {
 
 	statements := map[string][]driver.Value{ // with the kind of each parameter: a text stands for bytes
 		selectKey: {"key"}, selectPoint: {"key"}, deleteKey: {"key"},
-		insertRevision: {1, "key", "value", 1, 1, 0, 0}, upsertKey: {"key", 1, 1, 1, 0}, updateMeta: {1, 1},
+		insertRevision: {1, "key", "value", 1, 1, 0, 0}, upsertKey: {"key", 1, 1, 1, 0}, updateMeta: {1, 1, 1},
 		selectLease: {1}, upsertLease: {1, 1, 1}, deleteLease: {1}, selectLeaseKeys: {1},
 		selectEvents: {"key", "key", 1, 2, 1}, selectEventsFrom: {"key", 1, 2, 1},
 		selectSliceEnd: {1, 2, 1}, deleteReplaced: {1, 2, 2}, deleteTombstones: {1, 2}, updateReached: {1},

@@ -33,7 +33,8 @@ func (s *snapshot) Range(ctx context.Context, q sqlstore.RangeQuery) (sqlstore.R
 
 func (s *snapshot) Leases(ctx context.Context) ([]sqlstore.Lease, error) { return s.c.leases(ctx) }
 
-func (s *snapshot) Alarms(ctx context.Context) ([]sqlstore.Alarm, error) { return s.c.alarms(ctx) }
+func (s *snapshot) Alarms(ctx context.Context) ([]sqlstore.Alarm, error)   { return s.c.alarms(ctx) }
+func (s *snapshot) Auth(ctx context.Context) ([]sqlstore.AuthEntry, error) { return s.c.auth(ctx) }
 
 func (s *snapshot) History(ctx context.Context, q sqlstore.HistoryQuery, visit func(*sqlstore.Row) error) error {
 	scan := func(row []driver.Value) error {

@@ -10,7 +10,7 @@ import "github.com/kubase/kubase/pkg/sqlstore"
 // Where SQLite would have the value of a parameter to choose a plan by, after an = and in a LIMIT, the parameter is written +?N:
 // otherwise SQLite compiles the statement anew each time that it is run.
 const (
-	selectMeta = `SELECT cluster_id, current_revision, compact_revision FROM meta`
+	selectMeta = `SELECT cluster_id, current_revision, compact_revision, auth_generation FROM meta`
 
 	selectKey = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
@@ -19,7 +19,8 @@ WHERE k.key = +?1`
 
 	// The newest state of one key and where the store stands, one statement and so one snapshot.
 	selectPoint = `
-SELECT m.cluster_id, m.current_revision, m.compact_revision, k.key, k.id, k.create_revision, k.version, k.lease, r.value
+SELECT m.cluster_id, m.current_revision, m.compact_revision, m.auth_generation,
+       k.key, k.id, k.create_revision, k.version, k.lease, r.value
 FROM meta m LEFT JOIN keys k ON k.key = +?1 LEFT JOIN revisions r ON r.id = k.id`
 
 	rangeValues = `
@@ -118,7 +119,7 @@ INSERT INTO keys (key, id, create_revision, version, lease) VALUES (?1, ?2, ?3, 
 ON CONFLICT (key) DO UPDATE
 SET id = excluded.id, create_revision = excluded.create_revision, version = excluded.version, lease = excluded.lease`
 	deleteKey  = `DELETE FROM keys WHERE key = +?1`
-	updateMeta = `UPDATE meta SET current_revision = ?1, compact_revision = ?2`
+	updateMeta = `UPDATE meta SET current_revision = ?1, compact_revision = ?2, auth_generation = ?3`
 
 	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = +?1`
 	selectLeases = `SELECT id, ttl, keepalives FROM leases ORDER BY id`
@@ -131,6 +132,12 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	selectAlarms = `SELECT member, kind FROM alarms ORDER BY member, kind`
 	insertAlarm  = `INSERT INTO alarms (member, kind) VALUES (?1, ?2) ON CONFLICT DO NOTHING`
 	deleteAlarm  = `DELETE FROM alarms WHERE member = +?1 AND kind = +?2`
+
+	selectAuth = `SELECT bucket, key, value FROM auth ORDER BY bucket, key`
+	upsertAuth = `
+INSERT INTO auth (bucket, key, value) VALUES (?1, ?2, ?3)
+ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`
+	deleteAuth = `DELETE FROM auth WHERE bucket = +?1 AND key = +?2`
 
 	selectReached = `SELECT reached FROM compaction`
 	// The id of the last row of a slice of ?3 rows.

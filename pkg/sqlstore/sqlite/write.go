@@ -131,7 +131,7 @@ func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sq
 	if err := t.Write(ctx, changes); err != nil {
 		return err
 	}
-	if _, err := t.c.exec(uninterrupted, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision)); err != nil {
+	if _, err := t.c.exec(uninterrupted, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision), meta.AuthGeneration); err != nil {
 		return err
 	}
 	// If the commit were interrupted its outcome would be unknown.

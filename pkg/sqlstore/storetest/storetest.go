@@ -33,7 +33,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener) {
 	}{
 		{"Txn", txnCases}, {"Compare", compareCases}, {"Range", rangeCases}, {"RangeStream", rangeStreamCases},
 		{"Watch", watchCases}, {"WatchMany", watchManyCases}, {"Lease", leaseCases}, {"Compact", compactCases},
-		{"Snapshot", snapshotCases}, {"Alarm", alarmCases}, {"Lifecycle", lifecycleCases},
+		{"Snapshot", snapshotCases}, {"Alarm", alarmCases}, {"Auth", authCases}, {"Lifecycle", lifecycleCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.cases {

@@ -54,10 +54,14 @@ func RunEtcd(t testing.TB, cfg *embed.Config) *kubernetes.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	auth, err := etcdshim.NewAuth(context.Background(), store, etcdshim.AuthOptions{BcryptCost: int(cfg.BcryptCost)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	address := cfg.ListenClientUrls[0]
 	options := etcdshim.Options{
 		ClientURLs: []string{address.String()}, MaxRequestBytes: int(cfg.MaxRequestBytes), MaxTxnOps: int(cfg.MaxTxnOps),
-		WatchProgressInterval: cfg.WatchProgressNotifyInterval,
+		WatchProgressInterval: cfg.WatchProgressNotifyInterval, Auth: auth, ClientCertAuth: cfg.ClientTLSInfo.ClientCertAuth,
 	}
 	if address.Scheme == "https" {
 		if options.TLS, err = cfg.ClientTLSInfo.ServerConfig(); err != nil {
@@ -78,7 +82,7 @@ func RunEtcd(t testing.TB, cfg *embed.Config) *kubernetes.Client {
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
 			t.Error(err)
 		}
-		if err := store.Close(); err != nil {
+		if err := errors.Join(auth.Close(), store.Close()); err != nil {
 			t.Error(err)
 		}
 	})
