@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
@@ -236,8 +238,26 @@ func TestSQLiteDiskFull(t *testing.T) {
 			return err
 		}
 		err := r.await(ctx, 20, count{0, true, refused})
-		return errors.Join(err, r.await(ctx, 20, count{0, false, answered}), os.Remove(ballast))
+		return errors.Join(err, r.await(ctx, 20, count{0, false, answered}), os.Remove(ballast), disarm(ctx, r.servers[0].endpoint()))
 	}))
+}
+
+// disarm clears the alarm that a full disk raised, as an operator does who has made room.
+func disarm(ctx context.Context, endpoint string) error {
+	c, err := dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	alarms, err := c.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	if len(alarms.Alarms) != 1 || alarms.Alarms[0].Alarm != pb.AlarmType_NOSPACE {
+		return fmt.Errorf("the alarms are %v, want NOSPACE", alarms.Alarms)
+	}
+	_, err = c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	return err
 }
 
 // fill writes a file until there is no space left.
