@@ -24,6 +24,9 @@ import (
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 	svmrest "k8s.io/kubernetes/pkg/registry/storagemigration/rest"
+
+	"github.com/kubase/kubase/pkg/registry/datastore"
+	"github.com/kubase/kubase/pkg/registry/datastore/v1alpha1"
 )
 
 // provider is short for the type that every row of the table returns.
@@ -69,6 +72,7 @@ var groups = []group{
 	{"admissionregistration.k8s.io", 16700, []version{{"v1", 15}, {"v1beta1", 12}, {"v1alpha1", 9}}, admissionregistration},
 	{"events.k8s.io", 17750, []version{{"v1", 15}}, events},
 	{"resource.k8s.io", 16200, []version{{"v1", 21}, {"v1beta2", 15}, {"v1beta1", 9}, {"v1alpha3", 1}}, resource},
+	{v1alpha1.GroupName, 15000, []version{{"v1alpha1", 1}}, datastores},
 
 	{"apiextensions.k8s.io", 16700, []version{{"v1", 15}}, nil}, // the extension server
 }
@@ -120,6 +124,10 @@ func admissionregistration(c Config) (provider, error) {
 
 func events(c Config) (provider, error) {
 	return eventsrest.RESTStorageProvider{TTL: c.ControlPlane.EventTTL}, nil
+}
+
+func datastores(c Config) (provider, error) {
+	return datastore.Provider{Source: c.Datastores}, nil
 }
 
 func resource(c Config) (provider, error) {

@@ -11,6 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
+
+	"github.com/kubase/kubase/pkg/registry/datastore"
+	"github.com/kubase/kubase/pkg/registry/datastore/v1alpha1"
 )
 
 // Config is what the storage of the API groups is built from.
@@ -19,6 +22,7 @@ type Config struct {
 	Client       clientset.Interface // talks to this server
 	Proxy        corerest.ProxyConfig
 	Services     corerest.ServicesConfig
+	Datastores   datastore.Source
 }
 
 // Providers returns what stores the resources of each group that the core server serves, in the order of discovery.
@@ -51,7 +55,9 @@ func Priorities() map[schema.GroupVersion]controlplaneapiserver.APIServicePriori
 	return priorities
 }
 
-// Enabled says which versions are served when --runtime-config says nothing: the stable ones.
+// Enabled says which versions are served when --runtime-config says nothing: the stable ones, and our own.
 func Enabled() *serverstorage.ResourceConfig {
-	return controlplane.DefaultAPIResourceConfigSource()
+	enabled := controlplane.DefaultAPIResourceConfigSource()
+	enabled.EnableVersions(v1alpha1.SchemeGroupVersion)
+	return enabled
 }

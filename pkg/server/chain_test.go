@@ -30,6 +30,8 @@ import (
 	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/kubase/kubase/pkg/registry/datastore/v1alpha1"
 )
 
 const servedFile = "../registry/testdata/served.txt"
@@ -235,8 +237,14 @@ func TestServedLikeUpstream(t *testing.T) {
 	t.Run("encryption at rest", func(t *testing.T) { testEncryption(t, ours, etcd) })
 }
 
+// isOurs reports whether a line is about what upstream does not have: the API group of datastores and the hook that makes its role.
+func isOurs(line string) bool {
+	return strings.Contains(line, v1alpha1.GroupName) || strings.Contains(line, datastoreRolesHook)
+}
+
 func compare(t *testing.T, what string, got, want []string) {
 	t.Helper()
+	got = slices.DeleteFunc(slices.Clone(got), isOurs)
 	for _, line := range want {
 		if !slices.Contains(got, line) {
 			t.Errorf("%s: missing %q", what, line)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	extensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	registry "k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/util/webhook"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -29,6 +30,7 @@ func NewConfig(o CompletedOptions, store *datastore.Datastore, connections *etcd
 	if err != nil {
 		return nil, err
 	}
+	core.datastores = &datastores{connections: connections, store: store, client: generic.client, started: metav1.Now()}
 	upstream := o.CompletedOptions.CompletedOptions
 	webhooks := webhook.NewDefaultAuthenticationInfoResolverWrapper(
 		core.controlPlane.ProxyTransport, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)

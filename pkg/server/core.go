@@ -56,6 +56,7 @@ type coreExtra struct {
 	serviceResolver aggregatorapiserver.ServiceResolver
 	initializers    []admission.PluginInitializer
 	lifecycle       *lifecycle.Controllers // nil if they are off
+	datastores      *datastores
 }
 
 func newCoreConfig(o CompletedOptions, generic *genericConfig) (*coreConfig, error) {
@@ -149,6 +150,7 @@ func (c completedCoreConfig) New(delegate genericapiserver.DelegationTarget) (*c
 			NodePortRange:           c.options.ServiceNodePortRange,
 			IPRepairInterval:        serviceRepairInterval,
 		},
+		Datastores: c.datastores.list,
 	})
 	if err != nil {
 		return nil, err
@@ -160,6 +162,9 @@ func (c completedCoreConfig) New(delegate genericapiserver.DelegationTarget) (*c
 		return nil, err
 	}
 	if err := c.addLifecycle(server.GenericAPIServer); err != nil {
+		return nil, err
+	}
+	if err := c.datastores.addReaderRole(server.GenericAPIServer); err != nil {
 		return nil, err
 	}
 	return server, c.addServiceCIDR(server.GenericAPIServer)

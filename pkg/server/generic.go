@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
@@ -37,6 +39,7 @@ import (
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 
 	"github.com/kubase/kubase/pkg/registry"
+	"github.com/kubase/kubase/pkg/registry/datastore/v1alpha1"
 	"github.com/kubase/kubase/pkg/server/datastore"
 	"github.com/kubase/kubase/pkg/server/lifecycle"
 )
@@ -130,7 +133,11 @@ func dropManagedFields(obj any) (any, error) {
 }
 
 func (c *genericConfig) applyOpenAPI(CompletedOptions) error {
-	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
+	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+		all := generatedopenapi.GetOpenAPIDefinitions(ref)
+		maps.Copy(all, v1alpha1.GetOpenAPIDefinitions(ref))
+		return all
+	})
 	namer := openapinamer.NewDefinitionNamer(legacyscheme.Scheme, extensionsapiserver.Scheme, aggregatorscheme.Scheme)
 	c.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
 	c.OpenAPIConfig.Info.Title = "Kubernetes"

@@ -50,6 +50,7 @@ const (
 type etcdConnections struct {
 	mu          sync.Mutex // guards connections; held while one is opened, so that two callers share it
 	connections map[string]*etcdConnection
+	order       []string // of their keys, as they were opened
 }
 
 type etcdConnection struct {
@@ -86,7 +87,19 @@ func (e *etcdConnections) get(config storagebackend.Config) (*etcdConnection, er
 	// The stores ask this of their own clients, but those know no endpoints.
 	etcdfeature.DefaultFeatureSupportChecker.CheckClient(client.Ctx(), client, storage.RequestWatchProgress)
 	e.connections[key] = c
+	e.order = append(e.order, key)
 	return c, nil
+}
+
+// clients returns the clients of all connections, the one of most objects first.
+func (e *etcdConnections) clients() []*clientv3.Client {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var clients []*clientv3.Client
+	for _, key := range e.order {
+		clients = append(clients, e.connections[key].client)
+	}
+	return clients
 }
 
 // Close closes all connections, when nothing uses them any more.
@@ -94,6 +107,7 @@ func (e *etcdConnections) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var errs []error
+	e.order = nil
 	for key, c := range e.connections {
 		c.stop()
 		if err := c.client.Close(); err != nil && !errors.Is(err, context.Canceled) {

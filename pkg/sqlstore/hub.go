@@ -25,6 +25,7 @@ type hub struct {
 	compacted Revision // the newest compact revision that this process knows of
 	ring      ring
 	synced    watcherIndex
+	streams   map[*WatchStream]struct{} // that are open
 	// wanting are the streams that could not report progress yet and are to be woken by the next publication.
 	wanting map[*WatchStream]struct{}
 
@@ -37,7 +38,7 @@ func newHub(s *Store, m Meta) *hub {
 	published := m.CurrentRevision
 	h := &hub{
 		store: s, published: published, compacted: m.CompactRevision, ring: ring{first: published + 1, maxBytes: s.opts.RingBytes},
-		synced: newWatcherIndex(), wanting: map[*WatchStream]struct{}{}, kick: make(chan struct{}, 1),
+		synced: newWatcherIndex(), streams: map[*WatchStream]struct{}{}, wanting: map[*WatchStream]struct{}{}, kick: make(chan struct{}, 1),
 	}
 	h.observed.Store(int64(published))
 	return h

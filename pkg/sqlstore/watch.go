@@ -72,7 +72,11 @@ const (
 
 // NewWatchStream returns an empty stream. It ends with Close.
 func (s *Store) NewWatchStream() *WatchStream {
-	return &WatchStream{store: s, watchers: map[*Watcher]struct{}{}, signal: make(chan struct{}, 1)}
+	ws := &WatchStream{store: s, watchers: map[*Watcher]struct{}{}, signal: make(chan struct{}, 1)}
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.hub.streams[ws] = struct{}{}
+	return ws
 }
 
 // Watch adds a watcher and returns it with the revision that the hub has reached.
@@ -115,6 +119,7 @@ func (ws *WatchStream) Close() {
 		ws.remove(w)
 	}
 	delete(h.wanting, ws)
+	delete(h.streams, ws)
 }
 
 // Revision is the revision that the hub has reached.

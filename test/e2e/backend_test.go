@@ -62,6 +62,7 @@ func TestBackends(t *testing.T) {
 				{"BindingAndEviction", testBindingAndEviction},
 				{"Tokens", testTokens},
 				{"RBAC", testRBAC},
+				{"Datastores", func(t *testing.T, s *server) { testDatastores(t, s, backend.name) }},
 				{"NamespaceDeletion", testNamespaceDeletion},
 				{"ThousandObjects", testThousandObjects},
 			} {

@@ -36,6 +36,8 @@ type Datastore struct {
 	servers []*etcdshim.Server
 	metrics *grpcprom.ServerMetrics
 	log     *slog.Logger
+
+	location location // where the data is
 }
 
 // Open opens the store and starts serving it in process, and where Options.Listen says. Who asks in process is trusted: users and roles
@@ -46,7 +48,11 @@ func Open(ctx context.Context, o Options) (*Datastore, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datastore{store: store, memory: bufconn.Listen(memoryBuffer), metrics: apiServerMetrics(), log: log}
+	where, err := o.location()
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	d := &Datastore{store: store, location: where, memory: bufconn.Listen(memoryBuffer), metrics: apiServerMetrics(), log: log}
 	d.serve(d.memory, etcdshim.Options{})
 	if o.Listen != "" {
 		if err := d.listen(ctx, o); err != nil {

@@ -1,0 +1,31 @@
+package sqlstore
+
+// Status is what the store knows of itself without asking the database.
+type Status struct {
+	CompactRevision Revision // the newest that this process knows of
+	Watchers        int
+	// WatcherLag is by how many revisions the slowest watcher is behind what was published.
+	WatcherLag int64
+}
+
+// Status tells how the store is.
+func (s *Store) Status() Status {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	status := Status{CompactRevision: h.compacted}
+	for stream := range h.streams {
+		for w := range stream.watchers {
+			status.Watchers++
+			given := h.published
+			switch {
+			case !w.synced:
+				given = min(given, w.next-1)
+			case len(w.queue) > 0:
+				given = w.queue[0].KV.ModRevision - 1
+			}
+			status.WatcherLag = max(status.WatcherLag, int64(h.published-given))
+		}
+	}
+	return status
+}
