@@ -43,6 +43,11 @@ test-server: ## Test the API server's parts
 test-conformance: postgres ## Run Kubernetes' own storage tests on both engines
 	$(GO) test $(TESTFLAGS) -timeout 30m ./test/conformance/...
 
+.PHONY: conformance
+conformance: postgres ## Compare kubase with a real etcd for an hour, other random requests each time, then by fuzzing; TESTFLAGS='-seed=N'
+	$(GO) test -count=1 -timeout 2h ./test/conformance -run 'TestSameAnswersAsEtcd|TestHashKV|TestSnapshot' -seed=0 -operations=200000 $(TESTFLAGS)
+	$(GO) test ./test/conformance -run '^$$' -fuzz FuzzSameAnswersAsEtcd -fuzztime 10m
+
 .PHONY: test-robustness
 test-robustness: postgres ## Check what clients see while servers, Postgres, network and disk fail; TESTFLAGS='-seed=N -duration=1m'
 	$(GO) test -count=1 -timeout 20m ./test/robustness $(TESTFLAGS)

@@ -1,6 +1,7 @@
 package etcdshim
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -98,12 +99,14 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 	if err := checkTxn(r, s.opts.MaxTxnOps); err != nil {
 		return nil, err
 	}
+	request := txnRequest(r)
 	if !readOnly(r) {
 		if err := s.checkWrite(ctx, r, puts(r)); err != nil {
-			return nil, err
+			// What is wrong with the request comes first; that is looked for again only here.
+			return nil, cmp.Or(s.rpcError(sqlstore.CheckChanges(request)), err)
 		}
 	}
-	res, err := s.txn(ctx, s.mayTxn(ctx, r), txnRequest(r))
+	res, err := s.txn(ctx, s.mayTxn(ctx, r), request)
 	if err != nil {
 		return nil, err
 	}

@@ -21,14 +21,14 @@ type leaseServer struct {
 }
 
 func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	if r.TTL > maxLeaseTTL {
-		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
-	}
 	if _, err := s.permitNow(ctx, named); err != nil {
 		return nil, err
 	}
 	if err := s.checkAlarms(ctx, true); err != nil {
 		return nil, err
+	}
+	if r.TTL > maxLeaseTTL {
+		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
 	lease, err := s.store.LeaseGrant(ctx, sqlstore.LeaseID(r.ID), r.TTL)
 	if err != nil {

@@ -121,14 +121,6 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	id := r.WatchId
-	if id == 0 {
-		for ws.watches[ws.nextID] != nil {
-			ws.nextID++
-		}
-		id = ws.nextID
-		ws.nextID++
-	}
 	bounded := len(r.RangeEnd) > 0 && !bytes.Equal(r.RangeEnd, []byte{0})
 	switch {
 	case r.StartRevision < 0:
@@ -137,8 +129,16 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 		return ws.refuse(denied.Error())
 	case bounded && bytes.Compare(key, r.RangeEnd) >= 0:
 		return ws.refuse(emptyRange)
-	case ws.watches[id] != nil:
+	case r.WatchId != 0 && ws.watches[r.WatchId] != nil:
 		return ws.refuse(duplicateID)
+	}
+	id := r.WatchId
+	if id == 0 { // a watch that is refused takes none
+		for ws.watches[ws.nextID] != nil {
+			ws.nextID++
+		}
+		id = ws.nextID
+		ws.nextID++
 	}
 	request := sqlstore.WatchRequest{
 		KeyRange: keyRange(key, r.RangeEnd), From: sqlstore.Revision(r.StartRevision), Progress: r.ProgressNotify,

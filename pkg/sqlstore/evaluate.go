@@ -202,10 +202,10 @@ func (e evaluation) delete(d *DeleteRequest) (*DeleteResult, error) {
 	return res, nil
 }
 
-// checkChanges says ErrDuplicateKey if a Txn may change a key twice: etcd's rule, by which the two branches of a nested Txn
+// CheckChanges says ErrDuplicateKey if a Txn may change a key twice: etcd's rule, by which the two branches of a nested Txn
 // exclude each other, and a delete covers keys whether they are there or not. As in etcd, a delete without an upper end is
 // overlooked: it and a put of one key are both done, in order.
-func checkChanges(r *TxnRequest) error {
+func CheckChanges(r *TxnRequest) error {
 	if _, err := changesOf(r.Success); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (h *hub) missed(key []byte, revision Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.synced.match(key, func(w *Watcher) {
-		if w.Progress && w.told < revision {
+		if w.Progress && w.told < revision && w.From <= revision {
 			w.progress = max(w.progress, revision)
 			w.stream.enqueue(w)
 		}

@@ -131,16 +131,24 @@ func (ws *WatchStream) Revision() Revision {
 }
 
 // RequestProgress makes Next report, once w or with nil all watchers of the stream are synced and their events taken, the
-// revision reached (I8): at least the newest one that any reader of this store has seen before the call.
+// revision reached (I8): at least the newest one that any reader of this store has seen before the call. Without watchers, and while
+// one begins in the future, it does nothing, as in etcd: whoever asked to hear of nothing before a revision must not hear that it is all there.
 func (ws *WatchStream) RequestProgress(w *Watcher) {
 	h := ws.store.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reach := max(h.published, Revision(h.observed.Load()))
 	if w == nil {
-		ws.progress = reach
-		ws.wake()
-	} else if !w.closed {
+		for w := range ws.watchers {
+			if reach < w.From {
+				return
+			}
+		}
+		if len(ws.watchers) > 0 {
+			ws.progress = reach
+			ws.wake()
+		}
+	} else if !w.closed && reach >= w.From {
 		w.progress = reach
 		ws.enqueue(w)
 	}

@@ -13,6 +13,10 @@ type generator struct {
 	rnd      *rand.Rand
 	revision int64 // the newest that an answer has shown
 	leases   []int64
+	// The revisions that were compacted at.
+	compacted map[int64]bool
+	// An alarm that keeps etcd from most of its work.
+	alarm *pb.AlarmRequest
 	// A Txn has either puts that keep a value or lease, or deletes without an upper end: a put that keeps what such a delete
 	// took away makes etcd 3.7.0 panic.
 	openDeletes bool
@@ -22,31 +26,74 @@ type generator struct {
 var keys = []string{"a", "a\x00", "a/1", "a/2", "a/2/x", "b", "b\xff", "b\xff\xff", "c", "\x00", "\xff", "\xff\xff"}
 
 // learn takes the revision from an answer.
-func (g *generator) learn(answer proto.Message) {
+func (g *generator) learn(request, answer proto.Message) {
+	switch r := request.(type) {
+	case *pb.CompactionRequest:
+		g.compacted[r.Revision] = true
+	case *pb.AlarmRequest:
+		switch r.Action {
+		case pb.AlarmRequest_ACTIVATE:
+			g.alarm = r
+		case pb.AlarmRequest_DEACTIVATE:
+			if g.alarm != nil && g.alarm.MemberID == r.MemberID && g.alarm.Alarm == r.Alarm {
+				g.alarm = nil
+			}
+		}
+	}
 	if h, ok := answer.(interface{ GetHeader() *pb.ResponseHeader }); ok && answer != nil && h.GetHeader() != nil {
 		g.revision = max(g.revision, h.GetHeader().Revision)
 	}
 }
 
 func (g *generator) request() proto.Message {
-	switch n := g.rnd.IntN(100); {
-	case n < 30:
+	if g.alarm != nil && g.one(8) { // soon, so that not too much is refused
+		return &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: g.alarm.MemberID, Alarm: g.alarm.Alarm}
+	}
+	switch n := g.rnd.IntN(108); {
+	case n < 8:
+		return g.other()
+	case n < 38:
 		return g.put()
-	case n < 55:
+	case n < 63:
 		return g.rangeRequest()
-	case n < 65:
+	case n < 73:
 		return g.deleteRange()
-	case n < 92:
+	case n < 100:
 		g.openDeletes = g.one(2)
 		return g.txn(2)
-	case n < 94:
+	case n < 102:
 		return &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.rnd.IntN(2) == 0}
-	case n < 98:
+	case n < 106:
 		id := int64(1 + g.rnd.IntN(6))
 		g.leases = append(g.leases, id)
 		return &pb.LeaseGrantRequest{ID: id, TTL: 1000 + int64(g.rnd.IntN(1000))}
 	default:
 		return &pb.LeaseRevokeRequest{ID: int64(1 + g.rnd.IntN(7))}
+	}
+}
+
+// other asks for what is not asked for so often.
+func (g *generator) other() proto.Message {
+	switch g.rnd.IntN(9) {
+	case 0, 1:
+		return &pb.LeaseTimeToLiveRequest{ID: int64(g.rnd.IntN(8)), Keys: g.one(2)}
+	case 2:
+		return &pb.LeaseLeasesRequest{}
+	case 3:
+		return &pb.LeaseKeepAliveRequest{ID: int64(g.rnd.IntN(8))}
+	case 4:
+		return &pb.LeaseGrantRequest{ID: int64(1 + g.rnd.IntN(6)), TTL: 9_000_000_000 + int64(g.rnd.IntN(2))}
+	case 5:
+		return &pb.StatusRequest{}
+	case 6:
+		return &pb.MemberListRequest{}
+	case 7:
+		if g.alarm == nil && g.one(2) {
+			return &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: uint64(g.rnd.IntN(3)), Alarm: pb.AlarmType(g.rnd.IntN(3))}
+		}
+		return &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: uint64(g.rnd.IntN(3)), Alarm: pb.AlarmType(g.rnd.IntN(3))}
+	default:
+		return &pb.AlarmRequest{Alarm: pb.AlarmType(g.rnd.IntN(3))}
 	}
 }
 

@@ -16,7 +16,7 @@ func TestHashKVIsEtcds(t *testing.T) {
 	real := startEtcd(t, nil)
 	ours := []server{startKubase(t, "sqlite"), startKubase(t, "postgres")}
 	t.Logf("-seed=%d", *seed)
-	g := &generator{rnd: rand.New(rand.NewPCG(*seed, 1)), revision: 1}
+	g := &generator{rnd: rand.New(rand.NewPCG(*seed, 1)), revision: 1, compacted: map[int64]bool{}}
 	do := func(r proto.Message) {
 		t.Helper()
 		answer, wantErr := real.send(t, r)
@@ -26,14 +26,14 @@ func TestHashKVIsEtcds(t *testing.T) {
 			}
 		}
 		if wantErr == "" {
-			g.learn(answer)
+			g.learn(r, answer)
 		}
 	}
 	change := func(n int) {
 		t.Helper()
 		for range n {
 			r := g.request()
-			if _, ok := r.(*pb.CompactionRequest); !ok {
+			if !isCompaction(r) && !isAlarm(r) {
 				do(r)
 			}
 		}

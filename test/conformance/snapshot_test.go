@@ -29,15 +29,15 @@ func TestSnapshotIsEtcds(t *testing.T) {
 			} {
 				t.Run(name, func(t *testing.T) {
 					ours := startKubase(t, engine)
-					g := &generator{rnd: rand.New(rand.NewPCG(*seed, 2)), revision: 1}
+					g := &generator{rnd: rand.New(rand.NewPCG(*seed, 2)), revision: 1, compacted: map[int64]bool{}}
 					change := func(n int) {
 						for range n {
 							r := g.request()
-							if _, ok := r.(*pb.CompactionRequest); ok {
+							if isCompaction(r) || isAlarm(r) {
 								continue
 							}
 							if answer, err := ours.send(t, r); err == "" {
-								g.learn(answer)
+								g.learn(r, answer)
 							}
 						}
 					}
@@ -48,11 +48,14 @@ func TestSnapshotIsEtcds(t *testing.T) {
 						}
 					}
 					change(c.more)
-					if answer, err := ours.send(t, &pb.LeaseGrantRequest{ID: 77, TTL: 5000}); err == "" {
-						g.learn(answer)
-					}
-					if answer, err := ours.send(t, &pb.PutRequest{Key: []byte("leased"), Lease: 77}); err == "" {
-						g.learn(answer)
+					for _, r := range []proto.Message{
+						&pb.LeaseGrantRequest{ID: 77, TTL: 5000}, &pb.PutRequest{Key: []byte("leased"), Lease: 77}, &pb.AlarmRequest{},
+					} {
+						answer, err := ours.send(t, r)
+						if err != "" {
+							t.Fatalf("%v: %s", r, err)
+						}
+						g.learn(r, answer)
 					}
 					restored := restoreSnapshot(t, ours)
 					for _, r := range stateRequests(g.revision) {
