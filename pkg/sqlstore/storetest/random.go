@@ -159,7 +159,9 @@ func (h *history) checkWatches() {
 	for watcher, w := range h.watches.watches {
 		w.progress = 0
 		h.watches.RequestProgress(watcher)
-		h.watches.until("progress", func() bool { return w.progress != 0 || w.compacted != 0 })
+		if watcher.From <= h.m.current() { // else there is none yet
+			h.watches.until("progress", func() bool { return w.progress != 0 || w.compacted != 0 })
+		}
 		want := h.m.events(&watcher.WatchRequest)
 		if w.compacted != 0 {
 			if w.compacted > h.m.compacted || w.reached+1 >= w.compacted {
