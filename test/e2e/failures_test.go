@@ -42,7 +42,7 @@ func TestFailures(t *testing.T) {
 		{"DSN of another backend", []string{"--storage-backend=postgres", "--datastore-dsn=sqlite:///x"}, []string{"postgres", "sqlite"}},
 		{"unreadable DSN", []string{"--datastore-dsn=postgres://user:" + password + "@127.0.0.1:port/x"}, []string{"cannot open the datastore"}},
 		{"missing DSN file", []string{"--datastore-dsn-file=" + file + ".none"}, []string{"--datastore-dsn-file", "no such file"}},
-		{"unreachable Postgres", []string{"--datastore-dsn=postgres://user:" + password + "@127.0.0.1:1/x", "--datastore-connect-timeout=1s"}, []string{"127.0.0.1", "connection refused"}},
+		{"unreachable Postgres", []string{"--datastore-dsn=postgres://user:" + password + "@127.0.0.1:1/x", "--datastore-connect-timeout=3s"}, []string{"127.0.0.1", "connection refused"}},
 		{"wrong password", []string{"--datastore-dsn=" + wrongPassword}, []string{"cannot open the datastore"}},
 		{"SQLite file in use", []string{"--datastore-dsn=sqlite://" + filepath.Join(running.dir, "kubase.db")}, []string{"kubase.db", "is in use by process"}},
 		{"unusable data directory", []string{"--data-dir=" + filepath.Join(file, "data")}, []string{"--data-dir", file}},
