@@ -62,7 +62,7 @@ func (g *generator) request() proto.Message {
 		g.openDeletes = g.one(2)
 		return g.txn(2)
 	case n < 102:
-		return &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.rnd.IntN(2) == 0}
+		return &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.one(2)}
 	case n < 106:
 		id := int64(1 + g.rnd.IntN(6))
 		g.leases = append(g.leases, id)

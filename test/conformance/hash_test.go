@@ -66,9 +66,9 @@ func TestHashKVIsEtcds(t *testing.T) {
 		}
 	}
 
-	change(150)
+	change(250)
 	compare(t, 1)
-	compacted := g.revision - 60
+	compacted := g.revision - 50
 	compact(compacted)
 	change(50)
 	real.restart()
