@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/metadata"
@@ -221,12 +220,9 @@ func TestAuthByCertificate(t *testing.T) {
 	address := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
 	startEtcdShim(t, "--datastore-dsn=sqlite://"+filepath.Join(t.TempDir(), "kubase.db"), "--listen-client-urls="+address, cheapPasswords,
 		"--cert-file="+certs.serving.CertFile, "--key-file="+certs.serving.KeyFile, "--trusted-ca-file="+certs.ca.CertFile, "--client-cert-auth")
-	client := etcdClient(t, address, &transport.TLSInfo{
-		TrustedCAFile: certs.ca.CertFile, CertFile: certs.client.CertFile, KeyFile: certs.client.KeyFile,
-	})
+	client := etcdClient(t, address, certs.clientInfo())
 	ctx := t.Context()
-	const name = "apiserver" // in the certificate
-	if _, err := client.UserAddWithOptions(ctx, name, "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
+	if _, err := client.UserAddWithOptions(ctx, certificateName, "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
 		t.Fatal(err)
 	}
 	protect(t, client)
@@ -237,7 +233,7 @@ func TestAuthByCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	asRoot := metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, login.Token)
-	if _, err := client.UserGrantRole(asRoot, name, "app"); err != nil {
+	if _, err := client.UserGrantRole(asRoot, certificateName, "app"); err != nil {
 		t.Errorf("a token goes before a certificate: %v", err)
 	}
 	if _, err := client.Put(ctx, "app/a", "1"); err != nil {

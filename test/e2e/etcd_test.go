@@ -133,6 +133,9 @@ func TestEtcdAlone(t *testing.T) {
 	}
 }
 
+// certificateName is the common name of the client's certificate.
+const certificateName = "apiserver"
+
 // certificates are what mutual TLS on the loopback interface needs.
 type certificates struct {
 	ca, serving, client pki.Pair
@@ -154,11 +157,15 @@ func makeCertificates(t *testing.T) certificates {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dir.Certificate(ca, "client", pki.Request{CommonName: "apiserver", Usage: x509.ExtKeyUsageClientAuth})
+	client, err := dir.Certificate(ca, "client", pki.Request{CommonName: certificateName, Usage: x509.ExtKeyUsageClientAuth})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return certificates{ca: ca.Pair, serving: serving, client: client}
+}
+
+func (c certificates) clientInfo() *transport.TLSInfo {
+	return &transport.TLSInfo{TrustedCAFile: c.ca.CertFile, CertFile: c.client.CertFile, KeyFile: c.client.KeyFile}
 }
 
 // expectMutualTLS reads a key with the client's certificate, and expects to be kept out without one.
@@ -170,7 +177,7 @@ func (c certificates) expectMutualTLS(t *testing.T, address, key string) {
 	if _, err := stranger.Get(ctx, key); err == nil {
 		t.Error("a client without a certificate is let in")
 	}
-	known := etcdClient(t, address, &transport.TLSInfo{TrustedCAFile: c.ca.CertFile, CertFile: c.client.CertFile, KeyFile: c.client.KeyFile})
+	known := etcdClient(t, address, c.clientInfo())
 	got, err := known.Get(t.Context(), key)
 	if err != nil || len(got.Kvs) != 1 {
 		t.Errorf("%s in the datastore: %v, %v", key, got, err)

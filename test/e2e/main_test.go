@@ -15,9 +15,9 @@ import (
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
-// The programs under test, built from this module: kubase as a user builds it, kubectl of the same Kubernetes release, and etcdctl of the
-// same etcd release.
-var kubase, kubectl, etcdctl string
+// The programs under test, built from this module: kubase as a user builds it, kubectl and kube-apiserver of the same Kubernetes release, and
+// etcdctl of the same etcd release.
+var kubase, kubectl, etcdctl, kubeAPIServer string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -35,7 +35,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// kubectl refuses to compare versions without one of its own.
+	// kubectl refuses to compare versions without one of its own, and an API server needs one for its compatibility version.
 	const ldflags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2"
 	for _, program := range []struct {
 		path    *string
@@ -45,6 +45,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 		{&kubase, "github.com/kubase/kubase/cmd/kubase", "-s -w"},
 		{&kubectl, "k8s.io/kubernetes/cmd/kubectl", ldflags},
 		{&etcdctl, "go.etcd.io/etcd/etcdctl/v3", "-s -w"},
+		{&kubeAPIServer, "github.com/kubase/kubase/test/e2e/kube-apiserver", ldflags},
 	} {
 		*program.path = filepath.Join(dir, path.Base(strings.TrimSuffix(program.pkg, "/v3")))
 		build := exec.Command("go", "build", "-ldflags="+program.ldflags, "-o", *program.path, program.pkg)

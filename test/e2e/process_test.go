@@ -7,13 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // TestStopWhileStarting asks the server to end as soon as it has its port, long before it is ready.
@@ -71,58 +68,23 @@ func TestInPlaceOfKubeAPIServer(t *testing.T) {
 	// The files of a first server stand for those of the cluster.
 	first := start(t, t.TempDir())
 	first.stop(t)
-	file := func(name string) string { return filepath.Join(first.dir, "pki", name) }
-	port, dir := freePort(t), t.TempDir()
-	s := &server{log: &buffer{}, ended: make(chan struct{})}
-	s.process = exec.Command(link,
-		"--etcd-servers="+startEtcd(t), fmt.Sprintf("--secure-port=%d", port), "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.96.0.0/16",
-		"--client-ca-file="+file("ca.crt"), "--tls-cert-file="+file("apiserver.crt"), "--tls-private-key-file="+file("apiserver.key"),
-		"--kubelet-client-certificate="+file("apiserver-kubelet-client.crt"), "--kubelet-client-key="+file("apiserver-kubelet-client.key"),
-		"--service-account-issuer=https://example.com", "--service-account-key-file="+file("sa.key"), "--service-account-signing-key-file="+file("sa.key"),
-		"--requestheader-client-ca-file="+file("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
-		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+file("front-proxy-client.crt"), "--proxy-client-key-file="+file("front-proxy-client.key"),
-		"--allow-privileged=true")
-	s.process.Dir = dir
-	s.process.Stdout, s.process.Stderr = s.log, s.log
-	s.begin(t)
-	go func() { s.err = s.process.Wait(); close(s.ended) }()
-
-	config, err := clientcmd.BuildConfigFromFlags("", first.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Host = fmt.Sprintf("https://127.0.0.1:%d", port)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "kube-apiserver is ready", func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
-	})
+	s := runKubeAPIServer(t, link, first, "--etcd-servers="+startEtcd(t))
 	eventually(t, "the service has its address", func() error {
-		service, err := client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		service, err := s.client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 		if err == nil && service.Spec.ClusterIP != "10.96.0.1" {
 			err = fmt.Errorf("address %q", service.Spec.ClusterIP)
 		}
 		return err
 	})
 	eventually(t, "the endpoint of the server is published", func() error {
-		slice, err := client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		slice, err := s.client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 		if err == nil && (len(slice.Endpoints) != 1 || slice.Endpoints[0].Addresses[0] != "192.0.2.1") {
 			err = fmt.Errorf("endpoints %v", slice.Endpoints)
 		}
 		return err
 	})
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-s.ended
-	if s.err != nil {
-		t.Errorf("kube-apiserver ended with %v", s.err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+	s.terminate(t)
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
 		t.Errorf("the working directory has %v (%v), want nothing: the user brought everything", left, err)
 	}
 }
