@@ -17,6 +17,21 @@ var leftOut = map[protoreflect.FullName]bool{
 	"etcdserverpb.ResponseHeader.cluster_id": true,
 	"etcdserverpb.ResponseHeader.member_id":  true,
 	"etcdserverpb.ResponseHeader.raft_term":  true,
+
+	"etcdserverpb.Member.ID":         true,
+	"etcdserverpb.Member.name":       true,
+	"etcdserverpb.Member.peerURLs":   true,
+	"etcdserverpb.Member.clientURLs": true,
+
+	"etcdserverpb.StatusResponse.version":          true,
+	"etcdserverpb.StatusResponse.storageVersion":   true,
+	"etcdserverpb.StatusResponse.dbSize":           true,
+	"etcdserverpb.StatusResponse.dbSizeInUse":      true,
+	"etcdserverpb.StatusResponse.dbSizeQuota":      true,
+	"etcdserverpb.StatusResponse.leader":           true,
+	"etcdserverpb.StatusResponse.raftIndex":        true,
+	"etcdserverpb.StatusResponse.raftTerm":         true,
+	"etcdserverpb.StatusResponse.raftAppliedIndex": true,
 }
 
 var manyBytes = regexp.MustCompile(`"<(\d+) bytes>"`)
