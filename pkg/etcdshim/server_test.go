@@ -59,9 +59,11 @@ func serveStore(t *testing.T, store *sqlstore.Store, options etcdshim.Options) a
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	var conns []*grpc.ClientConn
+	// The windows do not grow: what a client does not read stays with the server.
+	window := []grpc.DialOption{grpc.WithInitialWindowSize(64 << 10), grpc.WithInitialConnWindowSize(1 << 20)}
 	dial := func() *grpc.ClientConn {
-		conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		conn, err := grpc.NewClient("passthrough:///memory", append(window, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 		if err != nil {
 			t.Fatal(err)
 		}
