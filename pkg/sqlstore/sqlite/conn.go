@@ -13,8 +13,10 @@ import (
 // conn is one connection with its prepared statements, used by one goroutine at a time. The driver's own interface serves better
 // than database/sql here: one connection is the writer, and a read is a few microseconds.
 type conn struct {
-	c     *sqlite3.SQLiteConn
-	stmts map[string]*statement
+	c        *sqlite3.SQLiteConn
+	stmts    map[string]*statement
+	versions *versions
+	writes   bool // sees what is not yet committed
 }
 
 type statement struct {

@@ -42,12 +42,13 @@ func TestPlansOfHotStatements(t *testing.T) {
 		args      []driver.Value
 		uses      []string
 	}{
-		"point get":                 {selectKey, []driver.Value{start}, []string{"SEARCH k USING PRIMARY KEY (key=?)", "SEARCH r USING INTEGER PRIMARY KEY"}},
-		"list page":                 {rangeValues, []driver.Value{start, end, limit}, []string{"SEARCH k USING PRIMARY KEY (key>? AND key<?)", "SEARCH r USING INTEGER PRIMARY KEY"}},
-		"list page without end":     {rangeValuesFrom, []driver.Value{start, limit}, []string{"SEARCH k USING PRIMARY KEY (key>?)"}},
+		"point get":                 {selectPoint, []driver.Value{start}, []string{"SEARCH k USING PRIMARY KEY (key=?)"}},
+		"version":                   {selectVersion, []driver.Value{firstID(5)}, []string{"SEARCH revisions USING INTEGER PRIMARY KEY"}},
+		"list page":                 {rangeVersions, []driver.Value{start, end, limit}, []string{"SEARCH keys USING PRIMARY KEY (key>? AND key<?)"}},
+		"list page without end":     {rangeVersionsFrom, []driver.Value{start, limit}, []string{"SEARCH keys USING PRIMARY KEY (key>?)"}},
 		"keys only":                 {rangeKeys, []driver.Value{start, end, limit}, []string{"SEARCH keys USING PRIMARY KEY (key>? AND key<?)"}},
 		"count":                     {countKeys, []driver.Value{start, end}, []string{"SEARCH keys USING PRIMARY KEY (key>? AND key<?)"}},
-		"list page at a revision":   {rangeValuesAt, []driver.Value{start, end, firstID(5), limit}, []string{"SEARCH k USING PRIMARY KEY", "SEARCH n USING COVERING INDEX revisions_key (key>? AND key<?)", "SEARCH p USING INTEGER PRIMARY KEY"}},
+		"list page at a revision":   {rangeVersionsAt, []driver.Value{start, end, firstID(5), limit}, []string{"SEARCH keys USING PRIMARY KEY (key>? AND key<?)", "SEARCH revisions USING COVERING INDEX revisions_key (key>? AND key<?)"}},
 		"count at a revision":       {countKeysAt, []driver.Value{start, end, firstID(5)}, []string{"SEARCH revisions USING COVERING INDEX revisions_key (key>? AND key<?)"}},
 		"events after a revision":   {selectEvents, []driver.Value{start, end, firstID(5), firstID(9), limit}, []string{"SEARCH n USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "SEARCH p USING INTEGER PRIMARY KEY"}},
 		"events without end":        {selectEventsFrom, []driver.Value{start, firstID(5), firstID(9), limit}, []string{"SEARCH n USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"}},

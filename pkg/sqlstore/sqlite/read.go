@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -58,7 +59,10 @@ func appendRow(rows *[]sqlstore.Row) func([]driver.Value) error {
 // Range implements sqlstore.Engine.
 func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
 	if key, ok := q.Point(); ok {
-		return rows, e.withReader(ctx, func(c *conn) error { return c.point(ctx, key, &rows) })
+		if known, err := e.point(ctx, key, &rows); known || err != nil {
+			return rows, err
+		}
+		rows = sqlstore.RangeRows{}
 	}
 	err = e.read(ctx, func(c *conn) error {
 		if err := c.query(ctx, selectMeta, scanMeta(&rows.Meta)); err != nil {
@@ -69,17 +73,23 @@ func (e *Engine) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstor
 	return rows, err
 }
 
-func (c *conn) point(ctx context.Context, key []byte, rows *sqlstore.RangeRows) error {
-	return c.query(ctx, selectPoint, func(row []driver.Value) error {
-		if row[4] != nil {
-			rows.Rows = []sqlstore.Row{version(row[4].([]byte), row[5:])}
-			rows.Count = 1
-		}
-		return scanMeta(&rows.Meta)(row)
-	}, key)
+// point reads the newest state of one key, if its version is known. It is one statement, and so one snapshot.
+func (e *Engine) point(ctx context.Context, key []byte, rows *sqlstore.RangeRows) (known bool, err error) {
+	var place int64
+	err = e.withReader(ctx, func(c *conn) error {
+		return c.query(ctx, selectPoint, func(row []driver.Value) error {
+			place, _ = row[4].(int64) // NULL if there is no key
+			return scanMeta(&rows.Meta)(row)
+		}, key)
+	})
+	if err != nil || place == 0 {
+		return true, err
+	}
+	rows.Rows, rows.Count = make([]sqlstore.Row, 1), 1
+	return len(e.versions.get([]int64{place}, rows.Rows)) == 0, nil
 }
 
-func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) error {
+func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlstore.RangeRows) (err error) {
 	limit := q.Limit
 	if limit == 0 {
 		limit = -1
@@ -91,22 +101,58 @@ func (c *conn) rangeRows(ctx context.Context, q sqlstore.RangeQuery, rows *sqlst
 	if q.Revision > 0 {
 		bounds = append(bounds, firstID(q.Revision+1))
 	}
-	if q.Fields != sqlstore.NoFields {
-		args := append(bounds[:len(bounds):len(bounds)], limit)
-		if err := c.query(ctx, rangeStatements[q.Form()], appendRow(&rows.Rows), args...); err != nil {
+	args := append(bounds[:len(bounds):len(bounds)], limit)
+	switch q.Fields {
+	case sqlstore.AllFields:
+		var ids []int64
+		if err = c.query(ctx, rangeStatements[q.Form()], func(row []driver.Value) error {
+			ids = append(ids, row[0].(int64))
+			return nil
+		}, args...); err != nil {
 			return err
 		}
-		if !q.Count {
-			return nil
-		}
-		if limit < 0 || int64(len(rows.Rows)) < limit {
-			rows.Count = int64(len(rows.Rows))
-			return nil
-		}
+		rows.Rows, err = c.versionRows(ctx, ids)
+	case sqlstore.KeyFields:
+		err = c.query(ctx, rangeStatements[q.Form()], appendRow(&rows.Rows), args...)
 	}
-	var err error
+	if err != nil || !q.Count {
+		return err
+	}
+	if q.Fields != sqlstore.NoFields && (limit < 0 || int64(len(rows.Rows)) < limit) {
+		rows.Count = int64(len(rows.Rows))
+		return nil
+	}
 	rows.Count, _, err = c.number(ctx, countStatements[q.Form()&^sqlstore.FormKeys], bounds...)
 	return err
+}
+
+// versionRows returns versions by their ids, from memory where they are known. Those that are not there any more it leaves out.
+func (c *conn) versionRows(ctx context.Context, ids []int64) ([]sqlstore.Row, error) {
+	rows := make([]sqlstore.Row, len(ids))
+	missing := c.versions.get(ids, rows)
+	if len(missing) == 0 {
+		return rows, nil
+	}
+	read := make([]sqlstore.Row, 0, len(missing))
+	for _, i := range missing {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		before := len(read)
+		if err := c.query(uninterrupted, selectVersion, appendRow(&read), ids[i]); err != nil {
+			return nil, err
+		}
+		if len(read) > before {
+			rows[i] = read[before]
+		}
+	}
+	if !c.writes {
+		c.versions.addAll(read)
+	}
+	if len(read) < len(missing) {
+		rows = slices.DeleteFunc(rows, func(r sqlstore.Row) bool { return r.ModRevision == 0 })
+	}
+	return rows, nil
 }
 
 // Events implements sqlstore.Engine.

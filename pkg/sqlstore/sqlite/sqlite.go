@@ -24,17 +24,20 @@ type Options struct {
 	// AllowNetworkFilesystem opens a file that does not lie on a local disk, where locks and fsync may not be what SQLite
 	// takes them for.
 	AllowNetworkFilesystem bool
+	// CacheBytes bounds the versions of keys kept in memory. Default 32 MiB.
+	CacheBytes int
 	// Logger gets what has no caller to go to. Default slog.Default().
 	Logger *slog.Logger
 }
 
 // Engine is the SQLite engine: one writer connection and some readers, in WAL mode.
 type Engine struct {
-	log     *slog.Logger
-	lock    *os.File
-	writer  chan *conn // holds the one writer when it is free
-	readers chan *conn // holds the readers that are free
-	all     []*conn
+	log      *slog.Logger
+	lock     *os.File
+	writer   chan *conn // holds the one writer when it is free
+	readers  chan *conn // holds the readers that are free
+	all      []*conn
+	versions *versions
 }
 
 // Every commit is on disk before it is acknowledged (I9).
@@ -49,7 +52,7 @@ var writerPragmas = []string{
 var readerPragmas = []string{
 	"PRAGMA busy_timeout = 5000",
 	"PRAGMA query_only = ON",
-	"PRAGMA cache_size = -8192",
+	"PRAGMA cache_size = -2048",
 }
 
 // alwaysChecked is the size in bytes up to which a file is checked at each start, not only after an unclean end: that takes a fraction
@@ -82,6 +85,9 @@ func realPath(path string) (string, error) {
 
 // Open opens or creates the database file, takes it for this process alone and migrates it.
 func Open(ctx context.Context, path string, o Options) (*Engine, error) {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 32 << 20
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -98,7 +104,7 @@ func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{log: o.Logger, lock: lock}
+	e := &Engine{log: o.Logger, lock: lock, versions: newVersions(o.CacheBytes)}
 	if err := e.open(ctx, path); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -125,6 +131,7 @@ func (e *Engine) open(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the database: %w", err)
 	}
+	w.versions, w.writes = e.versions, true
 	e.all = append(e.all, w)
 	if unclean || info.Size() <= alwaysChecked {
 		if err := w.quickCheck(ctx); err != nil {
@@ -140,6 +147,7 @@ func (e *Engine) open(ctx context.Context, path string) error {
 		if err != nil {
 			return fmt.Errorf("opening the database: %w", err)
 		}
+		r.versions = e.versions
 		e.all = append(e.all, r)
 		e.readers <- r
 	}

@@ -12,25 +12,16 @@ import "github.com/kubase/kubase/pkg/sqlstore"
 const (
 	selectMeta = `SELECT cluster_id, current_revision, compact_revision, auth_generation FROM meta`
 
-	selectKey = `
-SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key = +?1`
+	selectKey     = `SELECT id FROM keys WHERE key = +?1`
+	selectVersion = `SELECT key, id, create_revision, version, lease, value FROM revisions WHERE id = +?1`
 
 	// The newest state of one key and where the store stands, one statement and so one snapshot.
 	selectPoint = `
-SELECT m.cluster_id, m.current_revision, m.compact_revision, m.auth_generation,
-       k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM meta m LEFT JOIN keys k ON k.key = +?1 LEFT JOIN revisions r ON r.id = k.id`
+SELECT m.cluster_id, m.current_revision, m.compact_revision, m.auth_generation, k.id
+FROM meta m LEFT JOIN keys k ON k.key = +?1`
 
-	rangeValues = `
-SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 AND k.key < ?2 ORDER BY k.key LIMIT +?3`
-	rangeValuesFrom = `
-SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 ORDER BY k.key LIMIT +?2`
+	rangeVersions     = `SELECT id FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT +?3`
+	rangeVersionsFrom = `SELECT id FROM keys WHERE key >= ?1 ORDER BY key LIMIT +?2`
 
 	rangeKeys = `
 SELECT key, id, create_revision, version, lease, NULL
@@ -42,24 +33,18 @@ FROM keys WHERE key >= ?1 ORDER BY key LIMIT +?2`
 	countKeys     = `SELECT count(*) FROM keys WHERE key >= ?1 AND key < ?2`
 	countKeysFrom = `SELECT count(*) FROM keys WHERE key >= ?1`
 
-	rangeValuesAt = `
-SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 AND k.key < ?2 AND k.id < ?3
+	rangeVersionsAt = `
+SELECT id, key FROM keys WHERE key >= ?1 AND key < ?2 AND id < ?3
 UNION ALL
-SELECT n.key, p.id, p.create_revision, p.version, p.lease, p.value
-FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
-WHERE n.key >= ?1 AND n.key < ?2 AND n.id >= ?3 AND n.previous_id < ?3 AND n.previous_id > 0
-ORDER BY 1 LIMIT +?4`
-	rangeValuesAtFrom = `
-SELECT k.key, k.id, k.create_revision, k.version, k.lease, r.value
-FROM keys k JOIN revisions r ON r.id = k.id
-WHERE k.key >= ?1 AND k.id < ?2
+SELECT previous_id, key FROM revisions INDEXED BY revisions_key
+WHERE key >= ?1 AND key < ?2 AND id >= ?3 AND previous_id < ?3 AND previous_id > 0
+ORDER BY 2 LIMIT +?4`
+	rangeVersionsAtFrom = `
+SELECT id, key FROM keys WHERE key >= ?1 AND id < ?2
 UNION ALL
-SELECT n.key, p.id, p.create_revision, p.version, p.lease, p.value
-FROM revisions n INDEXED BY revisions_key JOIN revisions p ON p.id = n.previous_id
-WHERE n.key >= ?1 AND n.id >= ?2 AND n.previous_id < ?2 AND n.previous_id > 0
-ORDER BY 1 LIMIT +?3`
+SELECT previous_id, key FROM revisions INDEXED BY revisions_key
+WHERE key >= ?1 AND id >= ?2 AND previous_id < ?2 AND previous_id > 0
+ORDER BY 2 LIMIT +?3`
 
 	rangeKeysAt = `
 SELECT k.key, k.id, k.create_revision, k.version, k.lease, NULL
@@ -163,13 +148,13 @@ DELETE FROM revisions WHERE id IN
 	rollback       = `ROLLBACK`
 )
 
-// The statements for the forms of a range.
+// The statements for the forms of a range: the ids of versions, or all but their values.
 var (
 	rangeStatements = [sqlstore.Forms]string{
-		0:                                     rangeValues,
-		sqlstore.FormFrom:                     rangeValuesFrom,
-		sqlstore.FormAt:                       rangeValuesAt,
-		sqlstore.FormAt | sqlstore.FormFrom:   rangeValuesAtFrom,
+		0:                                     rangeVersions,
+		sqlstore.FormFrom:                     rangeVersionsFrom,
+		sqlstore.FormAt:                       rangeVersionsAt,
+		sqlstore.FormAt | sqlstore.FormFrom:   rangeVersionsAtFrom,
 		sqlstore.FormKeys:                     rangeKeys,
 		sqlstore.FormKeys | sqlstore.FormFrom: rangeKeysFrom,
 		sqlstore.FormKeys | sqlstore.FormAt:   rangeKeysAt,

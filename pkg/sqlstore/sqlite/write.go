@@ -9,10 +9,11 @@ import (
 
 // writeTx is a transaction on the writer connection.
 type writeTx struct {
-	e    *Engine
-	c    *conn
-	meta sqlstore.Meta
-	done bool
+	e       *Engine
+	c       *conn
+	meta    sqlstore.Meta
+	written []sqlstore.Change
+	done    bool
 }
 
 // Begin implements sqlstore.Engine.
@@ -54,15 +55,20 @@ func (t *writeTx) Meta() sqlstore.Meta { return t.meta }
 var uninterrupted = context.Background()
 
 func (t *writeTx) Get(ctx context.Context, keys [][]byte) (rows []sqlstore.Row, err error) {
+	var ids []int64
 	for _, key := range keys {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := t.c.query(uninterrupted, selectKey, appendRow(&rows), key); err != nil {
+		place, found, err := t.c.number(uninterrupted, selectKey, key)
+		if err != nil {
 			return nil, err
 		}
+		if found {
+			ids = append(ids, place)
+		}
 	}
-	return rows, nil
+	return t.c.versionRows(ctx, ids)
 }
 
 func (t *writeTx) Range(ctx context.Context, q sqlstore.RangeQuery) (rows sqlstore.RangeRows, err error) {
@@ -97,6 +103,7 @@ func (t *writeTx) DeleteLease(ctx context.Context, id sqlstore.LeaseID) error {
 }
 
 func (t *writeTx) Write(ctx context.Context, changes []sqlstore.Change) error {
+	t.written = append(t.written, changes...)
 	last := make(map[string]int, len(changes)) // only a key's last change matters to its live row
 	for i := range changes {
 		last[string(changes[i].Key)] = i
@@ -137,6 +144,9 @@ func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sq
 	// If the commit were interrupted its outcome would be unknown.
 	if _, err := t.c.exec(uninterrupted, commit); err != nil {
 		return err
+	}
+	for i := range t.written {
+		t.e.versions.add(&t.written[i].Row)
 	}
 	t.release()
 	return nil
