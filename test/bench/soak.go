@@ -61,7 +61,7 @@ func soak(ctx context.Context, s system, config load, duration time.Duration, pe
 		}()
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(out, "%s after\twrites/s\tdatabase MiB\tin use MiB\tWAL MiB\tmemory MiB\t\n", s.name)
+	fmt.Fprintf(out, "%s after\twrites/s\tdatabase MiB\tin use MiB\tWAL MiB\tmemory, own MiB\t\n", s.name)
 	compact, sample := time.NewTicker(compactEvery), time.NewTicker(duration/samplesInSoak)
 	defer compact.Stop()
 	defer sample.Stop()
@@ -90,8 +90,9 @@ func soak(ctx context.Context, s system, config load, duration time.Duration, pe
 				return ignoreEnd(ctx, err)
 			}
 			n := writes.Load()
+			_, own := srv.memory()
 			fmt.Fprintf(out, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", time.Since(began).Round(time.Second),
-				float64(n-before)/(duration.Seconds()/samplesInSoak), mib(status.DbSize), mib(status.DbSizeInUse), walSize(dir), srv.memory())
+				float64(n-before)/(duration.Seconds()/samplesInSoak), mib(status.DbSize), mib(status.DbSizeInUse), walSize(dir), own)
 			before = n
 		}
 	}

@@ -144,18 +144,19 @@ func (s *server) stop() error {
 	return nil
 }
 
-// memory is the resident memory of the server, in MiB.
-func (s *server) memory() float64 {
+// memory is what the server has in memory, in MiB: all of it, and what is its own and not a file's, such as the program's, that the
+// kernel can drop.
+func (s *server) memory() (all, own float64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	fields := strings.Fields(string(text))
-	pages, err := strconv.ParseFloat(fields[1], 64)
-	if err != nil {
-		return 0
+	var size, resident, shared float64 // pages
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil {
+		return 0, 0
 	}
-	return pages * float64(os.Getpagesize()) / (1 << 20)
+	mib := float64(os.Getpagesize()) / (1 << 20)
+	return resident * mib, (resident - shared) * mib
 }
 
 // cpu is the processor time that the server has used.

@@ -122,7 +122,8 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		}
 		r.rows = append(r.rows, row{name: "watch p99", value: latency, unit: "ms", lower: true})
 	}
-	r.rows = append(r.rows, row{name: "memory", value: srv.memory(), unit: "MiB", lower: true})
+	all, own := srv.memory()
+	r.rows = append(r.rows, row{name: "memory", value: all, unit: "MiB", lower: true}, row{name: "memory, own", value: own, unit: "MiB", lower: true})
 	return r, nil
 }
 
