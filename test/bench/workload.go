@@ -87,7 +87,7 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		run  func() (float64, error)
 	}{
 		{"create", c.create},
-		{"create, 1 worker", c.createAlone},
+		{"one-worker create", c.createAlone},
 		{"update", c.update},
 		{"get", func() (float64, error) { return c.repeat(c.get) }},
 		{"list 500", func() (float64, error) { return c.repeat(c.listPage) }},

@@ -11,7 +11,8 @@ import (
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
-// TestPlansOfHotStatements checks, on a database with dead history, that statements find their rows by an index.
+// TestPlansOfHotStatements checks that statements find their rows by an index, with plans made for an empty database and for one with dead
+// history.
 func TestPlansOfHotStatements(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -28,6 +29,7 @@ func TestPlansOfHotStatements(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	t.Run("empty", func(t *testing.T) { checkPlans(t, engine) })
 	// Ten revisions that change all keys, and one, the 12th, that changes a tenth of them.
 	for i := range 11 {
 		var ops []sqlstore.Op
@@ -45,27 +47,50 @@ func TestPlansOfHotStatements(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	start, end, everything, limit := []byte("/1"), []byte("/11"), []byte("0"), int64(50)
+	engine.pool.Reset() // for connections without plans
+	t.Run("bloated", func(t *testing.T) { checkPlans(t, engine) })
+}
+
+func checkPlans(t *testing.T, engine *Engine) {
+	ctx := t.Context()
+	conn, err := engine.pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
 	for name, c := range map[string]struct {
 		statement string
-		args      []any
 		uses      []string
 	}{
-		"point get":                 {selectKeys, []any{[][]byte{start, end}}, []string{"keys_pkey", "revisions_pkey"}},
-		"list page":                 {rangeValues, []any{start, everything, limit}, []string{"keys_pkey", "revisions_pkey"}},
-		"list page without end":     {rangeValuesFrom, []any{start, limit}, []string{"keys_pkey", "revisions_pkey"}},
-		"keys only":                 {rangeKeys, []any{start, everything, limit}, []string{"keys_pkey"}},
-		"count":                     {countKeys, []any{start, end}, []string{"keys_pkey"}},
-		"list page at a revision":   {rangeValuesAt, []any{start, everything, 11, limit}, []string{"keys_pkey", "revisions_key", "revisions_pkey"}},
-		"one key at a revision":     {rangeValuesAt, []any{[]byte("/1000"), []byte("/1000\x00"), 11, nil}, []string{"keys_pkey", "revisions_key", "revisions_pkey"}},
-		"count at a revision":       {countKeysAt, []any{start, end, 11}, []string{"keys_pkey", "revisions_key"}},
-		"events after a revision":   {selectEvents, []any{start, everything, 12, 12, limit}, []string{"revisions_pkey"}},
-		"events without end":        {selectEventsFrom, []any{start, 12, 12, limit}, []string{"revisions_pkey"}},
-		"keys of a lease":           {selectLeaseKeys, []any{7}, []string{"keys_lease"}},
-		"end of a compaction slice": {selectSliceEnd, []any{2, 11, limit}, []string{"revisions_pkey"}},
+		"point get":                      {selectPoint, []string{"keys_pkey", "revisions_pkey"}},
+		"keys of a batch":                {selectKeys, []string{"keys_pkey", "revisions_pkey"}},
+		"list page":                      {rangeValues, []string{"keys_pkey", "revisions_pkey"}},
+		"list page without end":          {rangeValuesFrom, []string{"keys_pkey", "revisions_pkey"}},
+		"keys only":                      {rangeKeys, []string{"keys_pkey"}},
+		"keys only without end":          {rangeKeysFrom, []string{"keys_pkey"}},
+		"count":                          {countKeys, []string{"keys_pkey"}},
+		"count without end":              {countKeysFrom, []string{"keys_pkey"}},
+		"list page at a revision":        {rangeValuesAt, []string{"keys_pkey", "revisions_key", "revisions_pkey"}},
+		"list without end at a revision": {rangeValuesAtFrom, []string{"keys_pkey", "revisions_key", "revisions_pkey"}},
+		"keys only at a revision":        {rangeKeysAt, []string{"keys_pkey", "revisions_key", "revisions_pkey"}},
+		"count at a revision":            {countKeysAt, []string{"keys_pkey", "revisions_key"}},
+		"events":                         {selectEvents, []string{"revisions_pkey"}},
+		"events without end":             {selectEventsFrom, []string{"revisions_pkey"}},
+		"kept by a snapshot":             {selectKept, []string{"revisions_pkey", "revisions_key"}},
+		"versions of a snapshot":         {selectVersions, []string{"revisions_pkey"}},
+		"deletion of keys":               {deleteKeys, []string{"keys_pkey"}},
+		"keys of a lease":                {selectLeaseKeys, []string{"keys_lease"}},
+		"end of a compaction slice":      {selectSliceEnd, []string{"revisions_pkey"}},
+		"deletion of replaced rows":      {deleteReplaced, []string{"revisions_pkey"}},
+		"deletion of tombstones":         {deleteTombstones, []string{"revisions_pkey"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rows, err := engine.pool.Query(ctx, "EXPLAIN "+c.statement, c.args...)
+			prepared, err := conn.Conn().Prepare(ctx, name, c.statement)
+			if err != nil {
+				t.Fatal(err)
+			}
+			arguments := strings.TrimSuffix(strings.Repeat("NULL, ", len(prepared.ParamOIDs)), ", ")
+			rows, err := conn.Query(ctx, fmt.Sprintf("EXPLAIN EXECUTE %q (%s)", name, arguments), pgx.QueryExecModeSimpleProtocol)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,8 +104,13 @@ func TestPlansOfHotStatements(t *testing.T) {
 					t.Errorf("the plan does not use %s:\n%s", index, plan)
 				}
 			}
-			if strings.Contains(plan, "Seq Scan") {
-				t.Errorf("the plan reads a whole table:\n%s", plan)
+			for _, whole := range []string{"Seq Scan on keys", "Seq Scan on revisions", "Hash", "Merge Join"} {
+				if strings.Contains(plan, whole) {
+					t.Errorf("the plan may read a whole table:\n%s", plan)
+				}
+			}
+			if strings.Contains(plan, "revisions") && !strings.Contains(plan, "Index Cond") {
+				t.Errorf("the plan reads all of history:\n%s", plan)
 			}
 		})
 	}

@@ -93,6 +93,12 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 		config.MaxConns = int32(min(max(maxConnections/10, minPoolSize), maxPoolSize))
 	}
 	config.PingTimeout = pingTimeout
+	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // else it may be a pooler's connection, and others' too
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, fixPlans)
+			return err
+		}
+	}
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, oneLine(err)
 	}
