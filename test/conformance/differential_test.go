@@ -11,11 +11,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -83,7 +85,7 @@ type difference struct {
 func compareServers(t *testing.T, engine string, source rand.Source, more func(steps int) bool) {
 	d := &difference{
 		T: t, real: connectTo(t, "etcd", testserver.RunEtcd(t, nil)), ours: startKubase(t, engine),
-		g: &generator{rnd: rand.New(source), revision: 1, compacted: map[int64]bool{}},
+		g: newGenerator(source),
 	}
 	watches := d.g.watches()
 	realEvents, ourEvents := d.real.watch(t, watches), d.ours.watch(t, watches)
@@ -137,8 +139,8 @@ func (d *difference) reach(revision int64) {
 	}
 }
 
-// compareHashes asks for hashes of revisions but those of compactions, for which etcd answers from memory what it was before. While a
-// compaction is under way and no key is left, etcd's hash depends on how far it is; one that is refused waits for it.
+// compareHashes asks for hashes of revisions but those of compactions, for which etcd answers from memory what it was before, and those in
+// which a key was changed twice. While a compaction is under way and no key is left, etcd's hash depends on how far it is; one that is refused waits for it.
 func (d *difference) compareHashes() {
 	d.Helper()
 	d.compare(&pb.CompactionRequest{Revision: 1, Physical: true})
@@ -147,7 +149,11 @@ func (d *difference) compareHashes() {
 		if d.g.one(4) {
 			r.Revision = 0
 		}
-		if !d.g.compacted[r.Revision] && (r.Revision != 0 || !d.g.compacted[d.g.revision]) {
+		asked := r.Revision
+		if asked == 0 {
+			asked = d.g.revision
+		}
+		if !d.g.compacted[asked] && !d.g.twice[asked] {
 			d.compare(r)
 		}
 	}
@@ -286,10 +292,10 @@ func (s server) keepAlive(ctx context.Context, r *pb.LeaseKeepAliveRequest) (*pb
 }
 
 // watch starts watches and returns what waits until one of them has seen a revision, and returns its events.
-func (s server) watch(t *testing.T, creates []*pb.WatchCreateRequest) func(i int, through int64) []*pb.WatchResponse {
+func (s server) watch(t *testing.T, creates []*pb.WatchCreateRequest) func(i int, through int64) []*mvccpb.Event {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	streams := make([]pb.Watch_WatchClient, len(creates))
+	taken := make([]*taker, len(creates))
 	for i, create := range creates {
 		stream, err := s.watcher.Watch(ctx)
 		if err != nil {
@@ -301,30 +307,75 @@ func (s server) watch(t *testing.T, creates []*pb.WatchCreateRequest) func(i int
 		if created, err := stream.Recv(); err != nil || !created.Created {
 			t.Fatalf("creating a watch: %v, %v", created, err)
 		}
-		streams[i] = stream
+		taken[i] = &taker{stream: stream, changed: make(chan struct{}, 1)}
+		go taken[i].take()
 	}
-	return func(i int, through int64) []*pb.WatchResponse {
-		timer := time.AfterFunc(operationTimeout, cancel)
+	return func(i int, through int64) []*mvccpb.Event {
+		timer := time.NewTimer(operationTimeout)
 		defer timer.Stop()
 		// Asked again and again: etcd forgets a request for progress that comes while a watch catches up.
 		asking, stop := context.WithCancel(ctx)
 		defer stop()
-		go askForProgress(asking, streams[i])
-		all := &pb.WatchResponse{}
+		go askForProgress(asking, taken[i].stream)
 		for {
-			response, err := streams[i].Recv()
-			if err == nil && response.Canceled {
-				err = fmt.Errorf("canceled: %v", response)
+			events, reached, err := taken[i].state()
+			if reached >= through {
+				return events
 			}
 			if err != nil {
-				t.Fatalf("%s: watch %d has seen %d events and not revision %d: %v", s.name, i, len(all.Events), through, err)
+				t.Fatalf("%s: watch %d has seen %d events and not revision %d: %v", s.name, i, len(events), through, err)
 			}
-			all.Events = append(all.Events, response.Events...) // how they are batched is the server's choice
-			if len(response.Events) == 0 && response.Header.Revision >= through {
-				return []*pb.WatchResponse{all}
+			select {
+			case <-taken[i].changed:
+			case <-timer.C:
+				t.Fatalf("%s: watch %d has seen %d events and not revision %d in time", s.name, i, len(events), through)
 			}
 		}
 	}
+}
+
+// taker takes what a watch sees as it comes: what is not taken waits in history, where a compaction can overtake it.
+type taker struct {
+	stream  pb.Watch_WatchClient
+	changed chan struct{}
+
+	mu      sync.Mutex // guards what is below
+	events  []*mvccpb.Event
+	reached int64
+	err     error
+}
+
+func (w *taker) take() {
+	for w.note(w.stream.Recv()) {
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
+	}
+	close(w.changed)
+}
+
+func (w *taker) note(response *pb.WatchResponse, err error) (more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && response.Canceled {
+		err = fmt.Errorf("canceled: %v", response)
+	}
+	if err != nil {
+		w.err = err
+		return false
+	}
+	w.events = append(w.events, response.Events...) // how they are batched is the server's choice
+	if len(response.Events) == 0 {
+		w.reached = response.Header.Revision
+	}
+	return true
+}
+
+func (w *taker) state() (events []*mvccpb.Event, reached int64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events), w.reached, w.err
 }
 
 func askForProgress(ctx context.Context, stream pb.Watch_WatchClient) {

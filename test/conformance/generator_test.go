@@ -20,6 +20,13 @@ type generator struct {
 	// A Txn has either puts that keep a value or lease, or deletes without an upper end: a put that keeps what such a delete
 	// took away makes etcd 3.7.0 panic.
 	openDeletes bool
+	// The revisions in which a key was put and deleted, which etcd's check for keys changed twice does not see if the delete has no upper
+	// end. Compacted there, etcd 3.7.0 loses versions that it still has in its index, and panics when one is read.
+	twice map[int64]bool
+}
+
+func newGenerator(source rand.Source) *generator {
+	return &generator{rnd: rand.New(source), revision: 1, compacted: map[int64]bool{}, twice: map[int64]bool{}}
 }
 
 // Keys with bytes at both ends of the alphabet, prefixes of one another.
@@ -40,9 +47,46 @@ func (g *generator) learn(request, answer proto.Message) {
 			}
 		}
 	}
+	if r, ok := request.(*pb.TxnRequest); ok {
+		answer := answer.(*pb.TxnResponse)
+		puts, open := taken(r, answer)
+		for _, key := range puts {
+			if open != nil && bytes.Compare(key, open) >= 0 {
+				g.twice[answer.Header.Revision] = true
+			}
+		}
+	}
 	if h, ok := answer.(interface{ GetHeader() *pb.ResponseHeader }); ok && answer != nil && h.GetHeader() != nil {
 		g.revision = max(g.revision, h.GetHeader().Revision)
 	}
+}
+
+// taken is what a Txn did: the keys that it put, and the first key from which on it deleted everything, nil if it did not.
+func taken(r *pb.TxnRequest, answer *pb.TxnResponse) (puts [][]byte, open []byte) {
+	branch := r.Failure
+	if answer.Succeeded {
+		branch = r.Success
+	}
+	add := func(key []byte) {
+		if open == nil || bytes.Compare(key, open) < 0 {
+			open = key
+		}
+	}
+	for i, op := range branch {
+		switch {
+		case op.GetRequestPut() != nil:
+			puts = append(puts, op.GetRequestPut().Key)
+		case op.GetRequestDeleteRange() != nil && bytes.Equal(op.GetRequestDeleteRange().RangeEnd, []byte{0}):
+			add(op.GetRequestDeleteRange().Key)
+		case op.GetRequestTxn() != nil:
+			more, from := taken(op.GetRequestTxn(), answer.Responses[i].GetResponseTxn())
+			puts = append(puts, more...)
+			if from != nil {
+				add(from)
+			}
+		}
+	}
+	return puts, open
 }
 
 func (g *generator) request() proto.Message {
@@ -62,7 +106,11 @@ func (g *generator) request() proto.Message {
 		g.openDeletes = g.one(2)
 		return g.txn(2)
 	case n < 102:
-		return &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.one(2)}
+		r := &pb.CompactionRequest{Revision: g.someRevision(), Physical: g.one(2)}
+		for g.twice[r.Revision] {
+			r.Revision--
+		}
+		return r
 	case n < 106:
 		id := int64(1 + g.rnd.IntN(6))
 		g.leases = append(g.leases, id)

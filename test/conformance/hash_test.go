@@ -16,7 +16,7 @@ func TestHashKVIsEtcds(t *testing.T) {
 	real := startEtcd(t, nil)
 	ours := []server{startKubase(t, "sqlite"), startKubase(t, "postgres")}
 	t.Logf("-seed=%d", *seed)
-	g := &generator{rnd: rand.New(rand.NewPCG(*seed, 1)), revision: 1, compacted: map[int64]bool{}}
+	g := newGenerator(rand.NewPCG(*seed, 1))
 	do := func(r proto.Message) {
 		t.Helper()
 		answer, wantErr := real.send(t, r)

@@ -29,7 +29,7 @@ func TestSnapshotIsEtcds(t *testing.T) {
 			} {
 				t.Run(name, func(t *testing.T) {
 					ours := startKubase(t, engine)
-					g := &generator{rnd: rand.New(rand.NewPCG(*seed, 2)), revision: 1, compacted: map[int64]bool{}}
+					g := newGenerator(rand.NewPCG(*seed, 2))
 					change := func(n int) {
 						for range n {
 							r := g.request()

@@ -9,7 +9,8 @@ import (
 
 // check holds everything that was seen from outside against the log that the database holds in the end. It may leave files in dir.
 func check(h *history, l *changelog, dir string) (errs []error) {
-	for _, checker := range []func(*history, *changelog) []error{checkWrites, checkRealTime, checkReads, checkWatches} {
+	h = withExpiries(h, l)
+	for _, checker := range []func(*history, *changelog) []error{checkWrites, checkRealTime, checkReads, checkWatches, checkLeases} {
 		errs = append(errs, checker(h, l)...)
 	}
 	return append(errs, checkLinearizable(h, l, dir)...)

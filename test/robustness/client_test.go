@@ -48,6 +48,7 @@ type client struct {
 	written    int
 	known      map[string]int64 // the mod revision that the client last heard of a key, as an informer's cache has it
 	revisions  []int64          // some that it has seen, to read the past at
+	leased     []string         // keys that it attached to leases
 }
 
 // work makes calls, one a tick, until ctx ends.
@@ -88,8 +89,14 @@ func (c *client) step() {
 			at = c.revisions[c.rand.IntN(len(c.revisions))]
 		}
 		c.list(root, "", 0, at)
-	default:
+	case n < 97:
 		c.putMany()
+	case n < 98:
+		c.lease()
+	default:
+		if len(c.leased) > 0 {
+			c.get(c.leased[c.rand.IntN(len(c.leased))])
+		}
 	}
 }
 
@@ -209,14 +216,14 @@ func (c *client) putMany() {
 	c.putAll(keys)
 }
 
-func (c *client) putAll(keys []string) operation {
+func (c *client) putAll(keys []string, options ...clientv3.OpOption) operation {
 	value := c.value()
 	var ops []clientv3.Op
 	o := operation{kind: txn}
 	for i, key := range keys {
 		w := write{key, fmt.Sprintf("%s, key %d", value, i)}
 		o.writes = append(o.writes, w)
-		ops = append(ops, clientv3.OpPut(w.key, w.value))
+		ops = append(ops, clientv3.OpPut(w.key, w.value, options...))
 	}
 	return c.call(o, func(ctx context.Context, o *operation) error {
 		res, err := c.Client.Client.Txn(ctx).Then(ops...).Commit()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
 // version is one version of a key; the zero value is a key that is not there. No two writes have the same value.
@@ -115,10 +113,11 @@ type watched struct {
 // history is everything that was seen from outside.
 type history struct {
 	operations []operation
+	leases     []leased
 	watches    []watched
 }
 
-// changelog is the history that the database holds, from the first revision on.
+// changelog is history from the first revision on.
 type changelog struct {
 	changes []change
 	byKey   map[string][]change
@@ -149,39 +148,11 @@ func (l *changelog) at(key string, revision int64) version {
 	return changes[n-1].after
 }
 
-// readLog reads the history of a database in which nothing is compacted.
-func readLog(ctx context.Context, engine sqlstore.Engine) (*changelog, error) {
-	var changes []change
-	live := map[string]version{}
-	err := engine.Walk(ctx, sqlstore.Visitor{
-		Meta: func(m sqlstore.Meta, _ sqlstore.Revision) error {
-			if m.CompactRevision != 0 {
-				return fmt.Errorf("the database is compacted at revision %d", m.CompactRevision)
-			}
-			return nil
-		},
-		Lease: func(sqlstore.Lease) error { return nil },
-		Change: func(c *sqlstore.Change) error {
-			key := string(c.Key)
-			next := change{revision: int64(c.ModRevision), key: key, before: live[key]}
-			if c.Version != 0 {
-				next.after = version{
-					value: string(c.Value), mod: int64(c.ModRevision), create: int64(c.CreateRevision), version: c.Version,
-				}
-			}
-			live[key] = next.after
-			changes = append(changes, next)
-			return nil
-		},
-		Key: func(*sqlstore.Row) error { return nil },
-	})
-	return newLog(changes), err
-}
-
 // recorder collects operations, and lets faults wait for what the clients achieve.
 type recorder struct {
 	mu         sync.Mutex // guards everything below
 	operations []operation
+	leases     []leased
 	counts     map[count]int
 	changed    chan struct{} // closed and made anew with each operation
 }
@@ -206,6 +177,12 @@ func (r *recorder) add(server int, o operation) {
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+func (r *recorder) addLease(l leased) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leases = append(r.leases, l)
 }
 
 // failed is how many calls were not answered.

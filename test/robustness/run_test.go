@@ -79,9 +79,12 @@ func verify(ctx context.Context, t *testing.T, sys *system, h *history) {
 	if err := sqlstore.Verify(ctx, engine); err != nil {
 		t.Error(err)
 	}
-	log, err := readLog(ctx, engine)
+	log, compacted, err := readLog(ctx, engine, &h.watches[0])
 	if err != nil {
 		t.Fatal(err)
+	}
+	if compacted == 0 {
+		t.Error("nothing was compacted")
 	}
 	errs := check(h, log, t.ArtifactDir())
 	const most = 10
@@ -95,7 +98,7 @@ func verify(ctx context.Context, t *testing.T, sys *system, h *history) {
 	for i := range h.operations {
 		outcomes[h.operations[i].outcome]++
 	}
-	t.Logf("revision %d; %d answers, %d refusals, %d unknown outcomes", log.last, outcomes[answered], outcomes[refused], outcomes[unknown])
+	t.Logf("revision %d, compacted at %d; %d answers, %d refusals, %d unknown outcomes", log.last, compacted, outcomes[answered], outcomes[refused], outcomes[unknown])
 }
 
 // drive runs clients, watchers and the fault, and returns what was seen.
@@ -115,13 +118,13 @@ func (r *run) drive(ctx context.Context, clock func() int64, harm fault) *histor
 			rand: rand.New(rand.NewPCG(r.rand.Uint64(), 0)), known: map[string]int64{},
 		}
 	}
-	watch := func(server int, prefix string, interrupted bool) {
+	watch := func(server int, prefix string, start int64, interrupted bool) {
 		name := fmt.Sprintf("watcher of %s on server %d", prefix, server)
 		var interruptions *rand.Rand
 		if interrupted {
 			interruptions = rand.New(rand.NewPCG(r.rand.Uint64(), 0))
 		}
-		w, target := newWatcher(r.dial(server), name, prefix, clock, interruptions)
+		w, target := newWatcher(r.dial(server), name, prefix, start, clock, interruptions)
 		watchers, targets = append(watchers, w), append(targets, target)
 		watching.Go(func() {
 			if err := w.watch(ctx); err != nil {
@@ -129,17 +132,25 @@ func (r *run) drive(ctx context.Context, clock func() int64, harm fault) *histor
 			}
 		})
 	}
+	compacting := &compactor{rand: rand.New(rand.NewPCG(r.rand.Uint64(), 0))}
 	for server := range r.servers {
+		compacting.clients = append(compacting.clients, r.dial(server))
 		for range clientsPerServer {
 			c := newClient(server)
 			working.Go(func() { c.work(work, ticker.C) })
 		}
-		watch(server, root, true)
-		watch(server, root, false)
+		watch(server, root, 1, true)
+		watch(server, root, 1, false)
 		for n := range resources {
-			watch(server, resourcePrefix(n), true)
+			watch(server, resourcePrefix(n), 1, true)
 		}
 	}
+	compacting.watchers = watchers
+	working.Go(func() {
+		if err := compacting.work(work); err != nil {
+			r.Error(err)
+		}
+	})
 	enough := time.NewTimer(*durationFlag)
 	defer enough.Stop()
 	if harm != nil {
@@ -155,13 +166,13 @@ func (r *run) drive(ctx context.Context, clock func() int64, harm fault) *histor
 	working.Wait()
 	end := r.writeEnd(ctx, newClient(0))
 	for server := range r.servers {
-		watch(server, root, false) // from the first revision on: everything comes from history
+		watch(server, root, compacting.last+1, false) // everything comes from history
 	}
 	for _, target := range targets {
 		target <- end
 	}
 	watching.Wait()
-	h := &history{operations: r.operations}
+	h := &history{operations: r.operations, leases: r.leases}
 	for _, w := range watchers {
 		h.watches = append(h.watches, w.watched)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,15 +17,15 @@ type watcher struct {
 	watched
 	client *kubernetes.Client
 	clock  func() int64
-	rand   *rand.Rand // nil: it never interrupts itself
-	seen   int64
+	rand   *rand.Rand   // nil: it never interrupts itself
+	seen   atomic.Int64 // the last revision it saw
 	target <-chan int64 // gets the revision at which it may end
 }
 
-func newWatcher(c *kubernetes.Client, name, prefix string, clock func() int64, r *rand.Rand) (*watcher, chan<- int64) {
+func newWatcher(c *kubernetes.Client, name, prefix string, start int64, clock func() int64, r *rand.Rand) (*watcher, chan<- int64) {
 	target := make(chan int64, 1)
 	return &watcher{
-		watched: watched{name: name, prefix: prefix, start: 1}, client: c, clock: clock, rand: r, target: target,
+		watched: watched{name: name, prefix: prefix, start: start}, client: c, clock: clock, rand: r, target: target,
 	}, target
 }
 
@@ -36,7 +37,7 @@ const (
 
 // watch returns when it has seen its target.
 func (w *watcher) watch(ctx context.Context) error {
-	w.seen = w.start - 1
+	w.seen.Store(w.start - 1)
 	for {
 		ended, err := w.connect(ctx)
 		if err != nil {
@@ -56,9 +57,9 @@ func (w *watcher) connect(ctx context.Context) (ended bool, err error) {
 	if w.rand != nil {
 		left = leastResponses + w.rand.IntN(moreResponses)
 	}
-	responses := w.client.Watch(clientv3.WithRequireLeader(ctx), w.prefix, clientv3.WithRev(w.seen+1), clientv3.WithPrefix(), clientv3.WithPrevKV())
+	responses := w.client.Watch(clientv3.WithRequireLeader(ctx), w.prefix, clientv3.WithRev(w.seen.Load()+1), clientv3.WithPrefix(), clientv3.WithPrevKV())
 	for {
-		if w.end != 0 && w.seen >= w.end {
+		if w.end != 0 && w.seen.Load() >= w.end {
 			return true, nil
 		}
 		if left == 0 {
@@ -70,7 +71,7 @@ func (w *watcher) connect(ctx context.Context) (ended bool, err error) {
 		case res, ok := <-responses:
 			switch {
 			case ctx.Err() != nil:
-				return false, fmt.Errorf("revision %d was not seen, only %d: %w", w.end, w.seen, ctx.Err())
+				return false, fmt.Errorf("revision %d was not seen, only %d: %w", w.end, w.seen.Load(), ctx.Err())
 			case !ok:
 				return false, nil
 			case res.CompactRevision != 0:
@@ -95,7 +96,7 @@ func (w *watcher) note(res *clientv3.WatchResponse) {
 			c.after = versionOf(e.Kv)
 		}
 		r.events = append(r.events, c)
-		w.seen = max(w.seen, c.revision)
+		w.seen.Store(max(w.seen.Load(), c.revision))
 	}
 	w.responses = append(w.responses, r)
 }
