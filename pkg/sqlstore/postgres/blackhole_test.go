@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/pkg/sqlstore/postgres"
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
@@ -140,5 +141,97 @@ func TestConnectionsLostSilently(t *testing.T) {
 	}
 	if failed > 2 { // the second may meet a connection that was in use meanwhile
 		t.Errorf("%d writes failed before one succeeded", failed)
+	}
+}
+
+// TestCompactionIsTakenOver loses the connections of a server in the middle of deleting history. Postgres does not hear of it, and ends
+// the session that keeps the others from it.
+func TestCompactionIsTakenOver(t *testing.T) {
+	t.Parallel()
+	const writeTimeout = time.Second
+	ctx, dsn := testContext(t), postgrestest.Database(t)
+	losing, stop := context.WithCancel(ctx)
+	defer stop()
+	_, rest, _ := strings.Cut(dsn, "@")
+	address, database, _ := strings.Cut(rest, "/")
+	n := startNetwork(t, address)
+	open := func(dsn string) *postgres.Engine {
+		engine, err := postgres.Open(ctx, dsn, postgres.Options{WriteTimeout: writeTimeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := engine.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return engine
+	}
+	lost, other := open(fmt.Sprintf("postgres://postgres@%s/%s", n.listener.Addr(), database)), open(dsn)
+	observer, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = observer.Close(context.Background()) })
+	// Three versions of a key, compacted at the last.
+	tx, _, err := other.Begin(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changes []sqlstore.Change
+	meta := tx.Meta()
+	for version := range int64(3) {
+		before := meta.CurrentRevision
+		meta.CurrentRevision++
+		c := sqlstore.Change{Row: sqlstore.Row{KeyValue: sqlstore.KeyValue{
+			Key: []byte("key"), ModRevision: meta.CurrentRevision, CreateRevision: 2, Version: version + 1,
+		}}}
+		if version > 0 {
+			c.PrevRevision = before
+		}
+		changes = append(changes, c)
+	}
+	meta.CompactRevision = meta.CurrentRevision
+	if err := tx.Commit(ctx, changes, meta); err != nil {
+		t.Fatal(err)
+	}
+	// It waits for this table when it has taken its turn.
+	hold, err := observer.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hold.Exec(ctx, "LOCK TABLE revisions"); err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error)
+	go func() {
+		_, err := lost.DeleteHistory(losing, 100)
+		deleted <- err
+	}()
+	for waiting := 0; waiting == 0; {
+		if err := hold.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'revisions'::regclass`).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.lose()
+	if err := hold.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for done := false; !done; {
+		attempt, cancel := context.WithTimeout(ctx, writeTimeout)
+		done, err = other.DeleteHistory(attempt, 100)
+		cancel()
+		if err != nil && time.Since(began) > 5*writeTimeout {
+			t.Fatalf("not taken over in %v: %v", time.Since(began), err)
+		}
+	}
+	var left int
+	if err := observer.QueryRow(ctx, "SELECT count(*) FROM revisions").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d versions are left (%v), want 1", left, err)
+	}
+	stop()
+	if err := <-deleted; err == nil {
+		t.Error("nothing was lost")
 	}
 }

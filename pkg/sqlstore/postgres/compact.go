@@ -25,7 +25,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 	}
 	compact := meta.CompactRevision
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, lockReached).Scan(&reached); err != nil {
+		if err := tx.QueryRow(ctx, lockReached, e.timeoutSetting()).Scan(&reached, nil, nil); err != nil {
 			return err
 		}
 		through := compact

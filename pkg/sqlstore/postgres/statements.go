@@ -177,7 +177,10 @@ ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`
 	deleteAuth = `DELETE FROM auth WHERE bucket = $1 AND key = $2`
 
 	selectReached = `SELECT reached FROM compaction`
-	lockReached   = `SELECT reached FROM compaction FOR UPDATE`
+	// With the settings of lockMeta, for the same reason.
+	lockReached = `
+SELECT reached, set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)
+FROM compaction FOR UPDATE`
 	// The revision of the last row of a slice of $3 rows.
 	selectSliceEnd = `
 SELECT mod_revision FROM revisions WHERE mod_revision > $1 AND mod_revision <= $2

@@ -32,7 +32,7 @@ func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []
 	var rows []sqlstore.Row
 	b := &pgx.Batch{}
 	b.Queue(beginWrite)
-	b.Queue(lockMeta, strconv.FormatInt(e.writeTimeout.Milliseconds(), 10)).QueryRow(func(row pgx.Row) error {
+	b.Queue(lockMeta, e.timeoutSetting()).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&tx.meta.ClusterID, &tx.meta.CurrentRevision, &tx.meta.CompactRevision, &tx.meta.AuthGeneration, nil, nil)
 	})
 	if len(keys) > 0 {
@@ -44,6 +44,9 @@ func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []
 	}
 	return tx, rows, nil
 }
+
+// timeoutSetting is the write timeout as a setting of Postgres, in milliseconds.
+func (e *Engine) timeoutSetting() string { return strconv.FormatInt(e.writeTimeout.Milliseconds(), 10) }
 
 func (t *writeTx) Meta() sqlstore.Meta { return t.meta }
 
