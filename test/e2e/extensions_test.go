@@ -27,8 +27,10 @@ func TestExtensions(t *testing.T) {
 		"--audit-policy-file="+writeFile(t, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"),
 		"--audit-log-path="+filepath.Join(dir, "audit.log"))
 	for name, test := range map[string]func(*testing.T, *server){
-		"Webhooks":       testWebhooks,
-		"AbsentWebhooks": testAbsentWebhooks,
+		"Webhooks":           testWebhooks,
+		"AbsentWebhooks":     testAbsentWebhooks,
+		"ValidatingPolicies": testValidatingPolicies,
+		"MutatingPolicies":   testMutatingPolicies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
