@@ -160,6 +160,8 @@ func (e evaluation) put(p *PutRequest) (*PutResult, error) {
 		if p.IgnoreLease {
 			kv.Lease = prev.Lease
 		}
+	} else if p.IgnoreValue || p.IgnoreLease { // an earlier operation of the Txn took it away
+		return nil, ErrKeyNotFound
 	}
 	if err := e.b.change(kv, prev); err != nil {
 		return nil, err

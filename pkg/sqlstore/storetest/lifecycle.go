@@ -41,6 +41,7 @@ var lifecycleCases = []testCase{
 		}
 	}},
 	{name: "ConcurrentIncrementsAreNotLost_I1", run: concurrentIncrements},
+	{name: "HalfDoneTxnFailsAlone_I1", run: halfDone},
 	{name: "CloseWhileWriting_I9", run: closeWhileWriting},
 	{name: "ClosedStore", run: func(f *fixture) {
 		f.put("a", "1")
@@ -127,6 +128,31 @@ func increment(f *fixture) error {
 			return err
 		}
 	}
+}
+
+// halfDone lets Txns share batches with ones that fail when they have deleted something already.
+func halfDone(f *fixture) {
+	const each = 100
+	f.put("z", "1")
+	var group sync.WaitGroup
+	for i := range each {
+		group.Go(func() {
+			r := ops(put(fmt.Sprint(i), "1"))
+			if _, err := f.Txn(f.ctx, &r); err != nil {
+				f.Error(err)
+			}
+		})
+		group.Go(func() {
+			// Allowed as in etcd, which does not see that a range without end and a put meet.
+			r := ops(del(fromKey("y")), sqlstore.Op{Put: &sqlstore.PutRequest{Key: []byte("z"), IgnoreValue: true}})
+			if _, err := f.Txn(f.ctx, &r); !errors.Is(err, sqlstore.ErrKeyNotFound) {
+				f.Errorf("got %v, want %v", err, sqlstore.ErrKeyNotFound)
+			}
+		})
+	}
+	group.Wait()
+	equal(f, "I1: revision", f.current(), 2+each)
+	same(f, "what was nearly deleted", f.list(single("z"), 0), []string{"z=1 m2 c2 v1"})
 }
 
 // closeWhileWriting closes the store under its writers: what was acknowledged is there afterwards, and nothing is half there.
