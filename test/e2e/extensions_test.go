@@ -31,6 +31,7 @@ func TestExtensions(t *testing.T) {
 		"AbsentWebhooks":     testAbsentWebhooks,
 		"ValidatingPolicies": testValidatingPolicies,
 		"MutatingPolicies":   testMutatingPolicies,
+		"CustomVersions":     testCustomVersions,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
