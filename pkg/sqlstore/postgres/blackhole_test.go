@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 	"github.com/kubase/kubase/pkg/sqlstore/postgres"
@@ -156,7 +160,7 @@ func TestCompactionIsTakenOver(t *testing.T) {
 	address, database, _ := strings.Cut(rest, "/")
 	n := startNetwork(t, address)
 	open := func(dsn string) *postgres.Engine {
-		engine, err := postgres.Open(ctx, dsn, postgres.Options{WriteTimeout: writeTimeout})
+		engine, err := postgres.Open(ctx, dsn, postgres.Options{WriteTimeout: writeTimeout, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,5 +237,60 @@ func TestCompactionIsTakenOver(t *testing.T) {
 	stop()
 	if err := <-deleted; err == nil {
 		t.Error("nothing was lost")
+	}
+}
+
+// TestHalfABatchDoesNotKeepTheLock takes the lock on meta and leaves Postgres waiting for the rest of its batch, for which there is no
+// timeout.
+func TestHalfABatchDoesNotKeepTheLock(t *testing.T) {
+	t.Parallel()
+	const writeTimeout = time.Second
+	ctx, dsn := testContext(t), postgrestest.Database(t)
+	options := quick
+	options.WriteTimeout = writeTimeout
+	options.Logger = slog.New(slog.DiscardHandler)
+	engine, err := postgres.Open(ctx, dsn, postgres.Options{WriteTimeout: writeTimeout, Logger: options.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlstore.Open(ctx, engine, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	gone, err := pgconn.Connect(ctx, dsn+"&application_name=kubase")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = gone.Close(context.Background()) }) // it may be ended by then
+	if err := gone.Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 1000").Close(); err != nil {
+		t.Fatal(err)
+	}
+	front := gone.Frontend()
+	front.SendParse(&pgproto3.Parse{Query: "SELECT FROM meta FOR UPDATE"})
+	front.SendBind(&pgproto3.Bind{})
+	front.SendExecute(&pgproto3.Execute{})
+	front.Send(&pgproto3.Flush{}) // and no Sync
+	if err := front.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; {
+		message, err := front.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, done = message.(*pgproto3.CommandComplete)
+	}
+	began := time.Now()
+	if _, err := create(ctx, store, "waits"); !errors.Is(err, sqlstore.ErrUnavailable) {
+		t.Fatalf("the lock is not held: %v", err)
+	}
+	mustCreate(ctx, t, store, "goes on")
+	if took := time.Since(began); took > 5*writeTimeout {
+		t.Errorf("writes went on after %v", took)
 	}
 }

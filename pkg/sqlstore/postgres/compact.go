@@ -43,5 +43,5 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 		done = through >= compact
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return done && err == nil, wrap(err)
+	return done && err == nil, wrap(e.inTime(err))
 }

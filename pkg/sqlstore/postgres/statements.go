@@ -152,6 +152,12 @@ WITH server AS (
 UPDATE meta SET current_revision = $1, compact_revision = $2, auth_generation = $3
 RETURNING pg_notify('kubase.' || current_schema(), '')`
 
+	endAbandoned = `
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = 'kubase' AND pid <> pg_backend_pid()
+  AND wait_event = 'ClientRead' AND xact_start < clock_timestamp() - $1::interval
+  AND pid IN (SELECT pid FROM pg_locks WHERE relation IN ('meta'::regclass, 'compaction'::regclass) AND mode = 'RowShareLock')`
+
 	selectServer = `SELECT last_batch FROM servers WHERE id = $1`
 	// A process that lives writes its row with each batch; one that has not for a day needs no outcome any more.
 	deleteOldServers = `DELETE FROM servers WHERE updated_at < now() - interval '1 day'`

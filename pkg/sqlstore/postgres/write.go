@@ -40,7 +40,7 @@ func (e *Engine) Begin(ctx context.Context, keys [][]byte) (sqlstore.WriteTx, []
 	}
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		tx.Rollback()
-		return nil, nil, wrap(err)
+		return nil, nil, wrap(e.inTime(err))
 	}
 	return tx, rows, nil
 }
@@ -125,6 +125,7 @@ func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sq
 
 // Committed implements sqlstore.WriteTx. Getting the lock on meta shows that the transaction has ended.
 func (t *writeTx) Committed(ctx context.Context) (bool, error) {
+	t.e.endAbandoned() // as this transaction may be by now
 	tx, _, err := t.e.Begin(ctx, nil)
 	if err != nil {
 		return false, err
