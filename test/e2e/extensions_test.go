@@ -97,6 +97,19 @@ func (w *webhook[Review]) clientConfig(path string) string {
 	return fmt.Sprintf("{url: %q, caBundle: %s}", w.URL+path, base64.StdEncoding.EncodeToString(w.caPEM()))
 }
 
+// kubeconfig is a file that says how the API server reaches a path of the webhook.
+func (w *webhook[Review]) kubeconfig(t *testing.T, path string) string {
+	t.Helper()
+	return writeFile(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+clusters: [{name: webhook, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: webhook, user: {}}]
+contexts: [{name: webhook, context: {cluster: webhook, user: webhook}}]
+current-context: webhook
+`, w.URL+path, base64.StdEncoding.EncodeToString(w.caPEM())))
+}
+
 // warnings are what a client was warned of.
 type warnings struct {
 	mu    sync.Mutex // guards texts
