@@ -95,6 +95,7 @@ type modelTxn struct {
 	m           *model
 	before, now state
 	events      []*sqlstore.Event
+	failed      error // that made an operation impossible
 }
 
 func (m *model) begin() *modelTxn {
@@ -111,6 +112,9 @@ func (m *model) txn(r *sqlstore.TxnRequest) (*sqlstore.TxnResult, error) {
 		return nil, err
 	}
 	res := t.execute(r)
+	if t.failed != nil {
+		return nil, t.failed
+	}
 	m.commit(t.now, t.events)
 	return res, nil
 }
@@ -223,6 +227,8 @@ func (t *modelTxn) put(p *sqlstore.PutRequest) *sqlstore.PutResult {
 		if p.PrevKV {
 			res.Prev = &prev
 		}
+	} else if p.IgnoreValue || p.IgnoreLease { // it was there before the Txn
+		t.failed = sqlstore.ErrKeyNotFound
 	}
 	event.KV = kv
 	t.now[string(p.Key)] = kv
