@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // separator ends the parts of a key in the hierarchies that users of etcd make.
@@ -87,12 +88,23 @@ func (h *hub) refresh() {
 	}
 }
 
+// A read on a connection that the network lost takes all the time it is given. What is published until then counts.
+const (
+	// How long the committer may wait for what others wrote, and all writers with it. What is not read in time the refresh loop reads.
+	catchUpTimeout = time.Second
+	// How long the refresh loop reads before it begins anew, and watchers wait.
+	refreshTimeout = 5 * time.Second
+)
+
 // committed publishes the events of a batch of ours that began at a revision and left the store at m.
 func (h *hub) committed(began Revision, events []*Event, m Meta) {
 	h.sawCompaction(m.CompactRevision)
 	if h.reached() < began {
 		// Another process wrote before us, or an earlier batch of ours turned out to be committed after all.
-		if err := h.publishHistory(h.store.ctx, began); err != nil {
+		ctx, cancel := context.WithTimeout(h.store.ctx, catchUpTimeout)
+		err := h.publishHistory(ctx, began)
+		cancel()
+		if err != nil {
 			h.refresh()
 			return
 		}
@@ -226,7 +238,9 @@ func (h *hub) refreshLoop(ctx context.Context) {
 			return
 		case <-h.kick:
 		}
-		err := h.publishHistory(ctx, math.MaxInt64)
+		reading, cancel := context.WithTimeout(ctx, refreshTimeout)
+		err := h.publishHistory(reading, math.MaxInt64)
+		cancel()
 		if err != nil && !errors.Is(err, context.Canceled) {
 			h.store.pause(ctx)
 			h.refresh()

@@ -1,13 +1,18 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
+	"github.com/kubase/kubase/pkg/sqlstore/postgres"
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
@@ -153,4 +158,54 @@ func TestAlarmsAreShared(t *testing.T) {
 		t.Error(err)
 	}
 	wait(false)
+}
+
+// hanging is an engine whose connections for history hang, as on a network that has lost them without a word.
+type hanging struct {
+	sqlstore.Engine
+	hangs atomic.Bool
+}
+
+func (e *hanging) Events(ctx context.Context, q sqlstore.EventsQuery) (sqlstore.EventRows, error) {
+	if e.hangs.Load() {
+		<-ctx.Done()
+		return sqlstore.EventRows{}, ctx.Err()
+	}
+	return e.Engine.Events(ctx, q)
+}
+
+// TestWritesDoNotWaitForHistory has the other server write while history cannot be read: our own writes go on, and watchers get all once it
+// can be.
+func TestWritesDoNotWaitForHistory(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := testContext(t), postgrestest.Schema(t)
+	other := openStore(t, dsn, quick)
+	engine, err := postgres.Open(ctx, dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapped := &hanging{Engine: engine}
+	options := quick
+	options.Logger = slog.New(slog.DiscardHandler)
+	ours, err := sqlstore.Open(ctx, wrapped, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ours.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	stream := watchAll(t, ours, 2)
+	wrapped.hangs.Store(true)
+	mustCreate(ctx, t, other, "other's")
+	began := time.Now()
+	mustCreate(ctx, t, ours, "ours")
+	if took := time.Since(began); took > 5*time.Second { // the timeout of a read is 30 s
+		t.Errorf("a write took %v", took)
+	}
+	wrapped.hangs.Store(false)
+	if keys, err := log(ctx, stream, 2, 3); err != nil || !slices.Equal(keys, []string{"other's", "ours"}) {
+		t.Errorf("the watcher got %q, %v", keys, err)
+	}
 }
