@@ -204,6 +204,7 @@ require (
 	k8s.io/metrics v0.37.2 // indirect
 	k8s.io/mount-utils v0.0.0 // indirect
 	k8s.io/pod-security-admission v0.0.0 // indirect
+	k8s.io/sample-apiserver v0.37.2 // indirect
 	k8s.io/streaming v0.37.2 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.36.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
@@ -254,4 +255,5 @@ replace (
 tool (
 	go.etcd.io/etcd/etcdctl/v3
 	k8s.io/kubernetes/cmd/kubectl
+	k8s.io/sample-apiserver
 )

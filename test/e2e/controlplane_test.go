@@ -2,19 +2,20 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// run starts a program that serves until the test ends, and is then asked to end.
-func run(t *testing.T, path string, args ...string) {
+// run starts a program that serves until stop is called or the test ends. Then it is killed: asked to end, servers made of upstream's parts
+// wait a minute for open watches.
+func run(t *testing.T, path string, args ...string) (stop func()) {
 	t.Helper()
 	var log buffer
 	program := exec.Command(path, args...)
@@ -23,53 +24,69 @@ func run(t *testing.T, path string, args ...string) {
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
+	stop = sync.OnceFunc(func() {
+		_ = program.Process.Kill() // it may have ended
+		_ = program.Wait()         // killed
+	})
 	t.Cleanup(func() {
-		_ = program.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = program.Wait()                          // upstream's commands end as they like
+		stop()
 		if t.Failed() {
 			t.Logf("%s %s:\n%s", filepath.Base(path), args[0], log.String())
 		}
 	})
+	return stop
 }
 
-// buildKwok builds kwok, and returns with it the files that say how its nodes and pods live.
-func buildKwok(t *testing.T) (program, stages string) {
+// build builds a program that a directory of test/ names in a module of its own, made of the program's own versions of what both use.
+func build(t *testing.T, module, pkg string, ldflags ...string) (program string) {
 	t.Helper()
-	program = filepath.Join(t.TempDir(), "kwok")
-	for _, command := range []*exec.Cmd{
-		exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "sigs.k8s.io/kwok/cmd/kwok"),
-		exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"),
-	} {
-		command.Dir = "../kwok" // a module of its own: kwok is made of another release of Kubernetes
-		command.Stderr = os.Stderr
-		out, err := command.Output()
-		if err != nil {
-			t.Fatalf("cannot build kwok: %v", err)
-		}
-		stages = strings.TrimSpace(string(out))
+	program = filepath.Join(t.TempDir(), path.Base(module))
+	command := exec.Command("go", "build", "-ldflags=-s -w "+strings.Join(ldflags, " "), "-o", program, pkg)
+	command.Dir = filepath.Join("..", filepath.FromSlash(module))
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build %s: %v\n%s", pkg, err, out)
 	}
+	return program
+}
+
+// moduleDir is where the files of such a program are.
+func moduleDir(t *testing.T, module, path string) string {
+	t.Helper()
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", path)
+	list.Dir = filepath.Join("..", module)
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("there is no module %s: %v", path, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// kwokStages are the files of kwok's module that say how its nodes and pods live.
+func kwokStages(t *testing.T) string {
+	t.Helper()
+	dir := moduleDir(t, "kwok", "sigs.k8s.io/kwok")
 	var files []string
 	for _, kind := range []string{"node/fast/node-*.yaml", "node/heartbeat-with-lease/node-*.yaml", "pod/fast/pod-*.yaml"} {
-		found, err := filepath.Glob(filepath.Join(stages, "kustomize", "stage", kind))
+		found, err := filepath.Glob(filepath.Join(dir, "kustomize", "stage", kind))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("kwok has no stages %s (%v)", kind, err)
 		}
 		files = append(files, found...)
 	}
-	return program, strings.Join(files, ",")
+	return strings.Join(files, ",")
 }
 
 // TestControlPlane runs the three programs of a control plane with nothing configured but their ports, and kwok, which plays
 // the nodes: a Deployment becomes ready.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()
-	kwok, stages := buildKwok(t)
+	kwok := build(t, "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 
 	dir := t.TempDir()
 	s := start(t, dir)
 	run(t, kubase, "controller-manager", "--data-dir="+dir, fmt.Sprintf("--secure-port=%d", freePort(t)))
 	run(t, kubase, "scheduler", "--data-dir="+dir, fmt.Sprintf("--secure-port=%d", freePort(t)))
-	run(t, kwok, "--kubeconfig="+s.kubeconfig, "--manage-all-nodes", "--config="+stages)
+	run(t, kwok, "--kubeconfig="+s.kubeconfig, "--manage-all-nodes", "--config="+kwokStages(t))
 
 	eventually(t, "the API server leaves its controllers to the controller manager", func() error { return s.runsControllers(t, false) })
 	for _, name := range []string{"node-a", "node-b"} {

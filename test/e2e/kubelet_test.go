@@ -259,6 +259,17 @@ func (s *server) counted(t *testing.T, name string) float64 {
 	return sum
 }
 
+// egressConfig has the API server reach everything in the cluster through an HTTP CONNECT proxy on a socket.
+const egressConfig = `
+apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport: {uds: {udsName: %s}}
+`
+
 // TestEgress puts the nodes, pods and services on a network that only an HTTP CONNECT proxy reaches: their addresses exist
 // nowhere else.
 func TestEgress(t *testing.T) {
@@ -270,19 +281,7 @@ func TestEgress(t *testing.T) {
 	network := map[string]string{net.JoinHostPort(podAddress, strconv.Itoa(podPort)): inPod.Listener.Addr().String()}
 	socket := filepath.Join(dir, "proxy.sock")
 	startProxy(t, socket, network)
-	config := filepath.Join(dir, "egress.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `
-apiVersion: apiserver.k8s.io/v1beta1
-kind: EgressSelectorConfiguration
-egressSelections:
-- name: cluster
-  connection:
-    proxyProtocol: HTTPConnect
-    transport: {uds: {udsName: %s}}
-`, socket), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, filepath.Join(dir, "data"), "--egress-selector-config-file="+config)
+	s := start(t, filepath.Join(dir, "data"), "--egress-selector-config-file="+writeFile(t, fmt.Sprintf(egressConfig, socket)))
 	k := startKubelet(t, filepath.Join(s.dir, "pki", "ca.crt"))
 	network[net.JoinHostPort(nodeAddress, strconv.Itoa(kubeletPort))] = k.server.Listener.Addr().String() // before any request
 

@@ -16,8 +16,8 @@ import (
 )
 
 // The programs under test, built from this module: kubase as a user builds it, kubectl and kube-apiserver of the same Kubernetes release, and
-// etcdctl of the same etcd release.
-var kubase, kubectl, etcdctl, kubeAPIServer string
+// etcdctl of the same etcd release; and Kubernetes' example of an aggregated API server.
+var kubase, kubectl, etcdctl, kubeAPIServer, sampleAPIServer string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -46,6 +46,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 		{&kubectl, "k8s.io/kubernetes/cmd/kubectl", ldflags},
 		{&etcdctl, "go.etcd.io/etcd/etcdctl/v3", "-s -w"},
 		{&kubeAPIServer, "github.com/kubase/kubase/test/e2e/kube-apiserver", ldflags},
+		{&sampleAPIServer, "k8s.io/sample-apiserver", ldflags},
 	} {
 		*program.path = filepath.Join(dir, path.Base(strings.TrimSuffix(program.pkg, "/v3")))
 		build := exec.Command("go", "build", "-ldflags="+program.ldflags, "-o", *program.path, program.pkg)
