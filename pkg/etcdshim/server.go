@@ -49,7 +49,7 @@ type Options struct {
 	Auth *Auth
 	// ClientCertAuth says that TLS asks clients for certificates: the common name of one is the name of a user who shows no token.
 	ClientCertAuth bool
-	// Interceptors see every call; for metrics.
+	// Interceptors see every call; for metrics and traces.
 	Interceptors []grpc.ServerOption
 	// Logger gets failures that no client hears of. Default slog.Default().
 	Logger *slog.Logger

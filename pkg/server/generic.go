@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	extensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -152,6 +153,11 @@ func (c *genericConfig) applyStorage(o CompletedOptions, store *datastore.Datast
 	transport.TracerProvider = c.TracerProvider
 	switch {
 	case store != nil:
+		var tracers trace.TracerProvider // without them a call costs less
+		if o.Traces.ConfigFile != "" {
+			tracers = c.TracerProvider
+		}
+		store.ServeInProcess(tracers)
 		// Only etcd clients ask this lookup. The user's egress selector goes on deciding about everything else.
 		transport.EgressLookup = func(egressselector.NetworkContext) (dialer, error) { return store.DialContext, nil }
 		check := healthz.NamedCheck("datastore", func(r *http.Request) error { return store.Check(r.Context()) })

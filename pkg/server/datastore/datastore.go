@@ -14,6 +14,9 @@ import (
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -40,8 +43,7 @@ type Datastore struct {
 	location location // where the data is
 }
 
-// Open opens the store and starts serving it in process, and where Options.Listen says. Who asks in process is trusted: users and roles
-// are for the others.
+// Open opens the store, and starts serving it where Options.Listen says.
 func Open(ctx context.Context, o Options) (*Datastore, error) {
 	log := slog.Default()
 	store, err := openStore(ctx, o, log)
@@ -53,13 +55,23 @@ func Open(ctx context.Context, o Options) (*Datastore, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	d := &Datastore{store: store, location: where, memory: bufconn.Listen(memoryBuffer), metrics: apiServerMetrics(), log: log}
-	d.serve(d.memory, etcdshim.Options{})
 	if o.Listen != "" {
 		if err := d.listen(ctx, o); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
 	return d, nil
+}
+
+// ServeInProcess starts serving those who come through DialContext. They are trusted: users and roles are for the others. Their calls
+// get spans from tracers, as children of their own; nil is no tracing.
+func (d *Datastore) ServeInProcess(tracers trace.TracerProvider) {
+	var options []grpc.ServerOption
+	if tracers != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(tracers), otelgrpc.WithPropagators(propagation.TraceContext{}))))
+	}
+	d.serve(d.memory, etcdshim.Options{Interceptors: options})
 }
 
 // listen serves other processes: over a socket that only this user can open, or over mutual TLS.
@@ -135,7 +147,7 @@ func removeDeadSocket(ctx context.Context, path string) error {
 // serve serves the store on a listener until Close.
 func (d *Datastore) serve(listener net.Listener, options etcdshim.Options) {
 	options.Logger = d.log
-	options.Interceptors = interceptors(d.metrics)
+	options.Interceptors = append(interceptors(d.metrics), options.Interceptors...)
 	server := etcdshim.NewServer(d.store, options)
 	d.metrics.InitializeMetrics(server) // so that there is a 0 for what was not called yet
 	d.servers = append(d.servers, server)
@@ -146,7 +158,7 @@ func (d *Datastore) serve(listener net.Listener, options etcdshim.Options) {
 	}()
 }
 
-// DialContext returns an in-memory connection to the etcd v3 services; network and address are ignored.
+// DialContext returns an in-memory connection to the etcd v3 services, once ServeInProcess was called; network and address are ignored.
 func (d *Datastore) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.memory.DialContext(ctx)
 }
