@@ -57,8 +57,15 @@ test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Pos
 	$(GO) test $(TESTFLAGS) -timeout 30m ./test/e2e/...
 
 .PHONY: bench
-bench: build postgres ## Measure kubase beside etcd and kine on this machine; BENCHFLAGS adds flags
+bench: bench-etcd bench-api ## Measure kubase beside others on this machine; BENCHFLAGS adds flags to one of the two
+
+.PHONY: bench-etcd
+bench-etcd: build postgres ## Measure the etcd API beside etcd and kine
 	$(GO) run ./test/postgrestest/durable -dir test/bench $(GO) run . -kubase=../../$(BIN) $(BENCHFLAGS)
+
+.PHONY: bench-api
+bench-api: build postgres ## Measure the Kubernetes API beside kube-apiserver on etcd and on kine
+	$(GO) run ./test/postgrestest/durable -dir test/bench $(GO) run ./api -kubase=../../$(BIN) $(BENCHFLAGS)
 
 .PHONY: soak
 soak: build postgres ## Write to kubase for an hour on each engine and print how large everything gets

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kubase/kubase/test/bench/table"
 )
 
 func main() {
@@ -45,7 +47,7 @@ func run(ctx context.Context, config load, kubase, postgres, only string, soakTi
 		return err
 	}
 	defer os.RemoveAll(programs.dir)
-	var results []result
+	var results []table.Result
 	for _, s := range systems(programs, postgres) {
 		if only != "" && !slices.Contains(strings.Split(only, ","), s.name) {
 			continue
@@ -62,6 +64,8 @@ func run(ctx context.Context, config load, kubase, postgres, only string, soakTi
 		}
 		results = append(results, r)
 	}
-	printTable(os.Stdout, results)
+	table.Print(os.Stdout, results, map[string][]string{
+		"kubase-sqlite": {"etcd", "kine-sqlite"}, "kubase-postgres": {"etcd", "kine-postgres"},
+	})
 	return nil
 }

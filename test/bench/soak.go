@@ -33,7 +33,7 @@ func soak(ctx context.Context, s system, config load, duration time.Duration, pe
 	if err != nil {
 		return err
 	}
-	defer srv.stop()
+	defer srv.Stop()
 	conn, err := srv.connect()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func soak(ctx context.Context, s system, config load, duration time.Duration, pe
 				return ignoreEnd(ctx, err)
 			}
 			n := writes.Load()
-			_, own := srv.memory()
+			_, own := srv.Memory()
 			fmt.Fprintf(out, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t\n", time.Since(began).Round(time.Second),
 				float64(n-before)/(duration.Seconds()/samplesInSoak), mib(status.DbSize), mib(status.DbSizeInUse), walSize(dir), own)
 			before = n

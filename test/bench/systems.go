@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/kubase/kubase/test/bench/process"
 )
 
 // system is a server that is measured.
@@ -36,9 +33,8 @@ func build(ctx context.Context, kubase string) (programs, error) {
 	}
 	p := programs{dir: dir, kubase: kubase, etcd: filepath.Join(dir, "etcd"), kine: filepath.Join(dir, "kine")}
 	for out, pkg := range map[string]string{p.etcd: "go.etcd.io/etcd/server/v3", p.kine: "github.com/k3s-io/kine"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, pkg)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return p, errors.Join(fmt.Errorf("building %s: %w\n%s", pkg, err, text), os.RemoveAll(dir))
+		if err := process.Build(ctx, ".", out, pkg); err != nil {
+			return p, errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return p, nil
@@ -47,7 +43,7 @@ func build(ctx context.Context, kubase string) (programs, error) {
 func systems(p programs, postgres string) []system {
 	all := []system{
 		{"etcd", func(dir string, port int) ([]string, error) {
-			peer, err := freePort()
+			peer, err := process.FreePort()
 			url := fmt.Sprintf("http://127.0.0.1:%d", port)
 			return []string{
 				p.etcd, "--data-dir", dir, "--log-level", "error", "--listen-client-urls", url, "--advertise-client-urls", url,
@@ -67,36 +63,26 @@ func systems(p programs, postgres string) []system {
 	}
 	return append(all,
 		system{"kubase-postgres", func(_ string, port int) ([]string, error) {
-			dsn, err := newDatabase(postgres, "kubase")
+			dsn, err := process.NewDatabase(postgres, "kubase")
 			return []string{p.kubase, "etcd", "--datastore-dsn=" + dsn, listen(port)}, err
 		}},
 		system{"kine-postgres", func(_ string, port int) ([]string, error) {
-			dsn, err := newDatabase(postgres, "kine")
+			dsn, err := process.NewDatabase(postgres, "kine")
 			return []string{p.kine, "--endpoint", dsn, "--listen-address", fmt.Sprintf("127.0.0.1:%d", port), "--metrics-bind-address", "0"}, err
 		}})
 }
 
 func listen(port int) string { return fmt.Sprintf("--listen-client-urls=http://127.0.0.1:%d", port) }
 
-// newDatabase makes an empty database and returns its DSN.
-func newDatabase(dsn, name string) (string, error) {
-	name = fmt.Sprintf("%s_%d", name, time.Now().UnixNano())
-	if out, err := exec.Command("psql", dsn, "-qc", "CREATE DATABASE "+name).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("psql: %w\n%s", err, out)
-	}
-	head, query, _ := strings.Cut(dsn, "?")
-	return head[:strings.LastIndex(head, "/")+1] + name + "?" + query, nil
-}
-
 // server is a running system.
 type server struct {
-	cmd      *exec.Cmd
+	*process.Process
 	endpoint string
 }
 
 // start runs a system until it answers.
 func start(ctx context.Context, s system, dir string) (*server, error) {
-	port, err := freePort()
+	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -104,21 +90,15 @@ func start(ctx context.Context, s system, dir string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	log, err := os.Create(filepath.Join(dir, "log"))
+	p, err := process.Start(ctx, dir, args...)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	srv := &server{cmd: cmd, endpoint: fmt.Sprintf("http://127.0.0.1:%d", port)}
+	srv := &server{p, fmt.Sprintf("http://127.0.0.1:%d", port)}
 	client, err := srv.connect()
 	if err != nil {
-		return nil, errors.Join(err, srv.stop())
+		srv.Stop()
+		return nil, err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -128,7 +108,8 @@ func start(ctx context.Context, s system, dir string) (*server, error) {
 			return srv, nil
 		}
 		if ctx.Err() != nil {
-			return nil, errors.Join(fmt.Errorf("not ready: %w", err), srv.stop())
+			srv.Stop()
+			return nil, fmt.Errorf("not ready: %w", err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -136,50 +117,4 @@ func start(ctx context.Context, s system, dir string) (*server, error) {
 
 func (s *server) connect() (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint}, DialTimeout: time.Minute, Logger: zap.NewNop()})
-}
-
-func (s *server) stop() error {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // it was killed
-	return nil
-}
-
-// memory is what the server has in memory, in MiB: all of it, and what is its own and not a file's, such as the program's, that the
-// kernel can drop.
-func (s *server) memory() (all, own float64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, 0
-	}
-	var size, resident, shared float64 // pages
-	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil {
-		return 0, 0
-	}
-	mib := float64(os.Getpagesize()) / (1 << 20)
-	return resident * mib, (resident - shared) * mib
-}
-
-// cpu is the processor time that the server has used.
-func (s *server) cpu() time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may have spaces
-	fields := strings.Fields(rest)
-	user, uerr := strconv.ParseInt(fields[11], 10, 64)
-	system, serr := strconv.ParseInt(fields[12], 10, 64)
-	if uerr != nil || serr != nil {
-		return 0
-	}
-	return time.Duration(user+system) * (time.Second / 100) // clock ticks, as proc(5) has them on Linux
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

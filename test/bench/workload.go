@@ -13,6 +13,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kubase/kubase/test/bench/table"
 )
 
 // load says how much is done.
@@ -35,20 +37,6 @@ const (
 	prefix          = "/registry/pods/"
 )
 
-// result is what one system did. Rates are operations a second.
-type result struct {
-	system string
-	rows   []row
-}
-
-type row struct {
-	name  string
-	value float64
-	unit  string
-	// lower says that less is better.
-	lower bool
-}
-
 // client is what the workloads of one system share.
 type client struct {
 	load
@@ -58,30 +46,30 @@ type client struct {
 	revs    []int64 // mod revision of each key
 }
 
-func measure(ctx context.Context, s system, config load) (result, error) {
+func measure(ctx context.Context, s system, config load) (table.Result, error) {
 	dir, err := os.MkdirTemp("", "kubase-bench-data-")
 	if err != nil {
-		return result{}, err
+		return table.Result{}, err
 	}
 	defer os.RemoveAll(dir)
 	srv, err := start(ctx, s, dir)
 	if err != nil {
-		return result{}, err
+		return table.Result{}, err
 	}
-	defer srv.stop()
+	defer srv.Stop()
 	c := &client{load: config, ctx: ctx, value: text(config.valueBytes), revs: make([]int64, config.keys)}
 	for range connections {
 		conn, err := srv.connect()
 		if err != nil {
-			return result{}, err
+			return table.Result{}, err
 		}
 		defer conn.Close()
 		c.clients = append(c.clients, conn)
 	}
 	if err := errors.Join(c.store(), c.age()); err != nil {
-		return result{}, err
+		return table.Result{}, err
 	}
-	r := result{system: s.name}
+	r := table.Result{System: s.name}
 	for _, w := range []struct {
 		name string
 		run  func() (float64, error)
@@ -105,25 +93,25 @@ func measure(ctx context.Context, s system, config load) (result, error) {
 		if strings.HasSuffix(w.name, "of many") && config.stored < 2*pageSize {
 			continue
 		}
-		used, began := srv.cpu(), time.Now()
+		used, began := srv.CPU(), time.Now()
 		rate, err := w.run()
 		if err != nil {
-			return result{}, fmt.Errorf("%s: %w", w.name, err)
+			return table.Result{}, fmt.Errorf("%s: %w", w.name, err)
 		}
-		used, took := srv.cpu()-used, time.Since(began)
+		used, took := srv.CPU()-used, time.Since(began)
 		fmt.Fprintf(os.Stderr, "%-16s %-18s %9.0f/s %6.0f µs of the server's CPU each, %.2f cores\n",
 			s.name, w.name, rate, used.Seconds()/took.Seconds()/rate*1e6, used.Seconds()/took.Seconds())
-		r.rows = append(r.rows, row{name: w.name, value: rate, unit: "/s"})
+		r.Rows = append(r.Rows, table.Row{Name: w.name, Value: rate, Unit: "/s"})
 	}
 	if config.includes("watch") {
 		latency, err := c.watchLatency()
 		if err != nil {
-			return result{}, fmt.Errorf("watch: %w", err)
+			return table.Result{}, fmt.Errorf("watch: %w", err)
 		}
-		r.rows = append(r.rows, row{name: "watch p99", value: latency, unit: "ms", lower: true})
+		r.Rows = append(r.Rows, table.Row{Name: "watch p99", Value: latency, Unit: "ms", Lower: true})
 	}
-	all, own := srv.memory()
-	r.rows = append(r.rows, row{name: "memory", value: all, unit: "MiB", lower: true}, row{name: "memory, own", value: own, unit: "MiB", lower: true})
+	all, own := srv.Memory()
+	r.Rows = append(r.Rows, table.Row{Name: "memory", Value: all, Unit: "MiB", Lower: true}, table.Row{Name: "memory, own", Value: own, Unit: "MiB", Lower: true})
 	return r, nil
 }
 
