@@ -53,8 +53,15 @@ test-robustness: postgres ## Check what clients see while servers, Postgres, net
 	$(GO) test -count=1 -timeout 20m ./test/robustness $(TESTFLAGS)
 
 .PHONY: test-e2e
-test-e2e: postgres ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
+test-e2e: postgres programs ## Test the program with kubectl and client-go on SQLite, Postgres and etcd
 	$(GO) test $(TESTFLAGS) -timeout 30m ./test/e2e/...
+
+# In modules of their own, because they are made of other versions of what kubase is made of. While they compile, nothing is tested yet: the tests
+# need the time.
+.PHONY: programs
+programs: ## Compile the programs of others that test-e2e uses with kubase
+	@for module in kwok helm; do (cd test/$$module && $(GO) list -export -deps tool >/dev/null) || exit 1; done
+	@for module in controller-runtime kubectl/v1.35 kubectl/v1.36; do (cd test/$$module && $(GO) list -export -deps . >/dev/null) || exit 1; done
 
 .PHONY: bench
 bench: bench-etcd bench-api ## Measure kubase beside others on this machine; BENCHFLAGS adds flags to one of the two

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ const patience = 90 * time.Second
 type server struct {
 	dir        string // its data directory
 	kubeconfig string
+	oldKubectl string // the kubectl to use with it if not that of the same release
 	config     *rest.Config
 	client     kubernetes.Interface
 	process    *exec.Cmd
@@ -142,7 +144,7 @@ func (s *server) kubectlIn(t *testing.T, stdin string, args ...string) string {
 
 // kubectlCommand is kubectl as the administrator, not yet started.
 func (s *server) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
+	command := exec.CommandContext(ctx, cmp.Or(s.oldKubectl, kubectl), append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
 	command.Env = append(command.Environ(), "HOME="+s.dir) // its discovery cache
 	return command
 }
