@@ -69,16 +69,16 @@ authorizers:
     connectionInfo: {type: KubeConfigFile, kubeConfigFile: %q}
     matchConditions:
     - expression: has(request.resourceAttributes)
-    - expression: request.resourceAttributes.namespace == "access"
+    - expression: request.resourceAttributes.namespace == %q
 `
 
 // TestIdentityByConfiguration does so as files say, which are read again when they change.
 func TestIdentityByConfiguration(t *testing.T) {
 	t.Parallel()
 	issuer, access := startIssuer(t), startWebhook(t, answerAccess)
-	authentication := writeFile(t, issuer.authenticationConfig("kubase"))
-	s := start(t, t.TempDir(), "--authentication-config="+authentication,
-		"--authorization-config="+writeFile(t, fmt.Sprintf(authorizationConfig, access.kubeconfig(t, "/access"))))
+	kubeconfig := access.kubeconfig(t, "/access")
+	authentication, authorization := writeFile(t, issuer.authenticationConfig("kubase")), writeFile(t, fmt.Sprintf(authorizationConfig, kubeconfig, "access"))
+	s := start(t, t.TempDir(), "--authentication-config="+authentication, "--authorization-config="+authorization)
 	t.Run("AccessWebhook", func(t *testing.T) {
 		jane := s.as(t, "hook:jane", "hook:dev")
 		testAccessWebhook(t, s, jane, access)
@@ -93,9 +93,20 @@ func TestIdentityByConfiguration(t *testing.T) {
 		}
 	})
 	t.Run("OIDC", func(t *testing.T) { testOIDCByConfiguration(t, s, issuer, authentication) })
+	t.Run("AccessReload", func(t *testing.T) {
+		replaceFile(t, authorization, fmt.Sprintf(authorizationConfig, kubeconfig, "default"))
+		jane := s.as(t, "hook:jane", "hook:dev").CoreV1()
+		eventually(t, "the new condition counts", func() error {
+			_, err := jane.Pods("default").List(t.Context(), metav1.ListOptions{})
+			return err
+		})
+		if _, err := jane.Pods("access").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("where the webhook was asked before: %v, want forbidden", err)
+		}
+	})
 	t.Run("AbsentWebhook", func(t *testing.T) {
 		access.Close()
-		_, err := s.as(t, "hook:joe", "hook:dev").CoreV1().Pods("access").List(t.Context(), metav1.ListOptions{})
+		_, err := s.as(t, "hook:joe", "hook:dev").CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsInternalError(err) { // nobody can tell whether he may
 			t.Errorf("while the webhook is away: %v, want an internal error", err)
 		}
