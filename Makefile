@@ -60,7 +60,7 @@ test-e2e: postgres programs ## Test the program with kubectl and client-go on SQ
 # need the time.
 .PHONY: programs
 programs: ## Compile the programs of others that test-e2e uses with kubase
-	@for module in kwok helm; do (cd test/$$module && $(GO) list -export -deps tool >/dev/null) || exit 1; done
+	@for module in kwok metrics-server helm; do (cd test/$$module && $(GO) list -export -deps tool >/dev/null) || exit 1; done
 	@for module in controller-runtime kubectl/v1.35 kubectl/v1.36; do (cd test/$$module && $(GO) list -export -deps . >/dev/null) || exit 1; done
 
 .PHONY: bench
