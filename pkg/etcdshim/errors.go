@@ -24,6 +24,7 @@ var translations = []struct {
 	{sqlstore.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
 	{sqlstore.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
 	{sqlstore.ErrTooManyChanges, rpctypes.ErrGRPCTooManyOps},
+	{sqlstore.ErrKeyTooLong, rpctypes.ErrGRPCRequestTooLarge},
 	{sqlstore.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 	{sqlstore.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
 	{sqlstore.ErrNoSpace, rpctypes.ErrGRPCNoSpace},

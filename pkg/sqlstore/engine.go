@@ -10,7 +10,7 @@ const MaxChangesPerTxn = 1 << 20
 
 // Engine is one SQL implementation of the tables that docs/design/storage.md describes. Engines know nothing of Txns, watches
 // or expiry. Every method may be called from several goroutines; errors match one of this package's sentinels where the
-// cause is known (ErrNoSpace, ErrUnavailable, ErrOutcomeUnknown) and wrap the driver's.
+// cause is known (ErrNoSpace, ErrKeyTooLong, ErrUnavailable, ErrOutcomeUnknown) and wrap the driver's.
 type Engine interface {
 	// Name is sqlite or postgres.
 	Name() string

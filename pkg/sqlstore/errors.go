@@ -17,6 +17,8 @@ var (
 	ErrDuplicateKey = errors.New("duplicate key in Txn")
 	// ErrTooManyChanges: a Txn changes more keys than one revision holds (MaxChangesPerTxn).
 	ErrTooManyChanges = errors.New("too many changes in one Txn")
+	// ErrKeyTooLong: the database cannot keep a key of this length; nothing was done.
+	ErrKeyTooLong = errors.New("key is too long for the database")
 	// ErrLeaseNotFound: no such lease.
 	ErrLeaseNotFound = errors.New("lease not found")
 	// ErrLeaseExists: the id of a lease to grant is taken.

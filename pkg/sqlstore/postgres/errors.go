@@ -14,6 +14,7 @@ import (
 // SQLSTATE codes and classes, from the appendix of the Postgres manual.
 const (
 	diskFull             = "53100"
+	programLimitExceeded = "54000" // what we write has one limit: the length of a key in an index
 	lockNotAvailable     = "55P03"
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
@@ -37,6 +38,8 @@ func wrap(err error) error {
 		switch {
 		case pg.Code == diskFull:
 			return fmt.Errorf("%w: %w", sqlstore.ErrNoSpace, err)
+		case pg.Code == programLimitExceeded:
+			return fmt.Errorf("%w: %w", sqlstore.ErrKeyTooLong, err)
 		case pg.Code == lockNotAvailable, pg.Code == serializationFailure, pg.Code == deadlockDetected,
 			pg.Code == queryCanceled, pg.Code == readOnlyTransaction, // of a standby, after a failover
 			pg.Code[:2] == classConnection, pg.Code[:2] == classResources, pg.Code[:2] == classIntervention:

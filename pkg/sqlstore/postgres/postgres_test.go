@@ -1,7 +1,11 @@
 package postgres_test
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -65,5 +69,36 @@ func exec(t *testing.T, dsn, statement string, args ...any) {
 	}
 	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLongKeys puts a key that no index of Postgres takes, among others that are written with it.
+func TestLongKeys(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	store := openStore(t, postgrestest.Schema(t), quick)
+	key := make([]byte, 3000)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(key); err != nil { // cannot be compressed
+		t.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	for i := range 40 {
+		writing.Go(func() {
+			if i == 20 {
+				if _, err := create(ctx, store, string(key)); !errors.Is(err, sqlstore.ErrKeyTooLong) {
+					t.Errorf("got %v, want %v", err, sqlstore.ErrKeyTooLong)
+				}
+				return
+			}
+			if _, err := create(ctx, store, fmt.Sprint(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writing.Wait()
+	mustCreate(ctx, t, store, string(key[:2500]))
+	res, err := store.Range(ctx, &sqlstore.RangeRequest{KeyRange: everything})
+	if err != nil || res.Count != 40 || res.Revision != 41 {
+		t.Errorf("%d keys at revision %d (%v), want 40 at 41", res.Count, res.Revision, err)
 	}
 }
