@@ -69,11 +69,17 @@ func (d *datastores) status(ctx context.Context, client *clientv3.Client) v1alph
 		known := d.store.Status()
 		s.Backend, s.Endpoint, s.SchemaVersion = known.Backend, known.Endpoint, known.SchemaVersion
 		s.CompactRevision, s.Watchers, s.WatcherLag, s.WALBytes = known.CompactRevision, int32(known.Watchers), known.WatcherLag, known.WALBytes
+		if last := known.LastCompaction; !last.Time.IsZero() {
+			s.LastCompactionTime, s.LastCompactionRevision = &metav1.Time{Time: last.Time}, int64(last.Revision)
+		}
 		if known.FreeBytes >= 0 && known.FreeBytes < spaceLow {
 			low = fmt.Sprintf("%d MiB are left in the file system", known.FreeBytes>>20)
 		}
 	}
 	ready, writable := d.ask(ctx, client, &s)
+	if s.Backend != backendEtcd && ready == nil {
+		ready = d.describe(ctx, &s)
+	}
 	alarms, err := client.AlarmList(ctx)
 	if err == nil {
 		for _, alarm := range alarms.Alarms {
@@ -108,6 +114,21 @@ func (d *datastores) ask(ctx context.Context, client *clientv3.Client, s *v1alph
 		return nil, fmt.Errorf("there is no leader")
 	}
 	return nil, nil
+}
+
+// describe fills in what the database says of itself.
+func (d *datastores) describe(ctx context.Context, s *v1alpha1.DatastoreStatus) error {
+	description, err := d.store.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	s.EngineVersion = description.Version
+	behind := ""
+	if description.Reached < description.CompactRevision {
+		behind = fmt.Sprintf("history is deleted up to revision %d of %d", description.Reached, description.CompactRevision)
+	}
+	d.setCondition(s, v1alpha1.ConditionCompacting, behind != "", "DeletingHistory", "HistoryDeleted", behind)
+	return nil
 }
 
 func (d *datastores) setCondition(s *v1alpha1.DatastoreStatus, kind string, is bool, yes, no, message string) {

@@ -67,11 +67,22 @@ type Engine interface {
 	// Size is the size of the database and the part of it that holds data, in bytes.
 	Size(ctx context.Context) (total, inUse int64, err error)
 
+	// Describe asks the database what it is and how far it has deleted history: two rows, whatever its size.
+	Describe(ctx context.Context) (Description, error)
+
 	// Check says whether the database answers and has the schema this program knows.
 	Check(ctx context.Context) error
 
 	// Close releases everything. No call may be under way.
 	Close() error
+}
+
+// Description is what a database says of itself.
+type Description struct {
+	Version         string // of the SQL engine, as it names itself
+	CompactRevision Revision
+	// Reached is the revision up to which dead history is deleted; the work is done when it is CompactRevision.
+	Reached Revision
 }
 
 // WriteTx is the one write transaction. It is used by one goroutine and ends with Commit or Rollback.

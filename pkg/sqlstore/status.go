@@ -1,8 +1,17 @@
 package sqlstore
 
+import "time"
+
+// Compaction is one that this process was asked for, and stored.
+type Compaction struct {
+	Time     time.Time
+	Revision Revision
+}
+
 // Status is what the store knows of itself without asking the database.
 type Status struct {
-	CompactRevision Revision // the newest that this process knows of
+	CompactRevision Revision   // the newest that this process knows of
+	LastCompaction  Compaction // zero: none since the process began
 	Watchers        int
 	// WatcherLag is by how many revisions the slowest watcher is behind what was published.
 	WatcherLag int64
@@ -14,6 +23,9 @@ func (s *Store) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	status := Status{CompactRevision: h.compacted}
+	if last := s.lastCompaction.Load(); last != nil {
+		status.LastCompaction = *last
+	}
 	for stream := range h.streams {
 		for w := range stream.watchers {
 			status.Watchers++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,14 +59,15 @@ type Store struct {
 	clusterID int64
 	outage    outage
 
-	queue         chan *request
-	committerDone chan struct{}
-	hub           *hub
-	counts        *counts
-	lessor        *lessor
-	compactor     *compactor
-	alarms        *alarms
-	notifications *notifications // nil if the database is not shared
+	queue          chan *request
+	committerDone  chan struct{}
+	hub            *hub
+	counts         *counts
+	lessor         *lessor
+	compactor      *compactor
+	lastCompaction atomic.Pointer[Compaction] // nil: none since the process began
+	alarms         *alarms
+	notifications  *notifications // nil if the database is not shared
 
 	ctx        context.Context // of all background work
 	cancel     context.CancelFunc
@@ -136,6 +138,13 @@ func (s *Store) Size(ctx context.Context) (total, inUse int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
 	defer cancel()
 	return s.engine.Size(ctx)
+}
+
+// Describe asks the database what it is and how far it has deleted history.
+func (s *Store) Describe(ctx context.Context) (Description, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
+	defer cancel()
+	return s.engine.Describe(ctx)
 }
 
 // Revision is the newest revision that this process has seen; it never goes back.

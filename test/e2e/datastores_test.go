@@ -49,6 +49,10 @@ func testDatastores(t *testing.T, s *server, backend string) {
 	if sql := kind != "etcd3"; sql != (before.Status.SchemaVersion > 0) || sql != (before.Status.Watchers > 0) {
 		t.Errorf("status %+v", before.Status)
 	}
+	if sql := kind != "etcd3"; sql != (before.Status.EngineVersion != "") ||
+		sql != (meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionCompacting) != nil) {
+		t.Errorf("engine version %q, conditions %v", before.Status.EngineVersion, before.Status.Conditions)
+	}
 	if strings.Contains(before.Status.Endpoint, "@") {
 		t.Errorf("the endpoint %q shows who logs in", before.Status.Endpoint)
 	}

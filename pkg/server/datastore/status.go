@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubase/kubase/migrations"
+	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
 // Status is what only this side of the etcd API knows of the datastore.
@@ -19,10 +21,16 @@ type Status struct {
 	Endpoint        string // without user and password
 	SchemaVersion   int64
 	CompactRevision int64
+	LastCompaction  sqlstore.Compaction
 	Watchers        int
 	WatcherLag      int64 // revisions
 	WALBytes        int64 // of SQLite
 	FreeBytes       int64 // in the file system of SQLite's file; -1: not known
+}
+
+// Describe asks the database what it is and how far it has deleted history.
+func (d *Datastore) Describe(ctx context.Context) (sqlstore.Description, error) {
+	return d.store.Describe(ctx)
 }
 
 // Status tells how the datastore is. It asks no database.
@@ -30,7 +38,8 @@ func (d *Datastore) Status() Status {
 	store := d.store.Status()
 	status := Status{
 		Backend: d.location.backend, Endpoint: d.location.endpoint(),
-		CompactRevision: int64(store.CompactRevision), Watchers: store.Watchers, WatcherLag: store.WatcherLag, FreeBytes: -1,
+		CompactRevision: int64(store.CompactRevision), LastCompaction: store.LastCompaction,
+		Watchers: store.Watchers, WatcherLag: store.WatcherLag, FreeBytes: -1,
 	}
 	// The store opened, so the database has the newest schema. The migrations are part of this program.
 	status.SchemaVersion, _ = migrations.Latest(migrations.Dialect(status.Backend))

@@ -207,6 +207,18 @@ func (e *Engine) Size(ctx context.Context) (total, inUse int64, err error) {
 	return total, total, wrap(err)
 }
 
+// Describe implements sqlstore.Engine.
+func (e *Engine) Describe(ctx context.Context) (d sqlstore.Description, err error) {
+	var meta sqlstore.Meta
+	err = e.read(ctx, func(b *pgx.Batch) {
+		queueMeta(b, &meta)
+		b.Queue(selectReached).QueryRow(func(row pgx.Row) error { return row.Scan(&d.Reached) })
+		b.Queue(selectEngineVersion).QueryRow(func(row pgx.Row) error { return row.Scan(&d.Version) })
+	})
+	d.CompactRevision = meta.CompactRevision
+	return d, err
+}
+
 // blob makes sure that an empty key or value is empty and not NULL.
 func blob(b []byte) []byte {
 	if b == nil {

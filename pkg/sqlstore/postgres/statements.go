@@ -182,7 +182,8 @@ INSERT INTO auth (bucket, key, value) VALUES ($1, $2, $3)
 ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`
 	deleteAuth = `DELETE FROM auth WHERE bucket = $1 AND key = $2`
 
-	selectReached = `SELECT reached FROM compaction`
+	selectReached       = `SELECT reached FROM compaction`
+	selectEngineVersion = `SHOW server_version`
 	// With the settings of lockMeta, for the same reason.
 	lockReached = `
 SELECT reached, set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)

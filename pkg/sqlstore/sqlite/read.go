@@ -265,6 +265,21 @@ func (e *Engine) Size(ctx context.Context) (total, inUse int64, err error) {
 	return total, inUse, err
 }
 
+// Describe implements sqlstore.Engine.
+func (e *Engine) Describe(ctx context.Context) (d sqlstore.Description, err error) {
+	err = e.read(ctx, func(c *conn) error {
+		if err := c.query(ctx, selectEngineVersion, func(row []driver.Value) error {
+			d.Version = row[0].(string)
+			return nil
+		}); err != nil {
+			return err
+		}
+		d.Reached, d.CompactRevision, err = c.compaction(ctx)
+		return err
+	})
+	return d, err
+}
+
 // Check implements sqlstore.Engine. The file is ours alone, so its schema is still what Open found.
 func (e *Engine) Check(ctx context.Context) error {
 	return e.read(ctx, func(c *conn) error {

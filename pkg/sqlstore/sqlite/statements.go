@@ -133,6 +133,8 @@ DELETE FROM revisions WHERE id IN
 	deleteTombstones = `DELETE FROM revisions WHERE id >= ?1 AND id < ?2 AND version = 0`
 	updateReached    = `UPDATE compaction SET reached = ?1`
 
+	selectEngineVersion = `SELECT sqlite_version()`
+
 	pageSize  = `PRAGMA page_size`
 	pageCount = `PRAGMA page_count`
 	freePages = `PRAGMA freelist_count`

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"regexp"
+	"time"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -40,6 +42,39 @@ var compactCases = []testCase{
 		current, err := f.Compact(f.ctx, 2)
 		f.must(err)
 		equal(f, "current revision", current, 3)
+	}},
+	{name: "IsRemembered", run: func(f *fixture) {
+		f.put("a", "1")
+		f.put("a", "2")
+		equal(f, "last compaction", f.Status().LastCompaction, sqlstore.Compaction{})
+		before := time.Now()
+		f.compact(2)
+		_, err := f.Compact(f.ctx, 2) // refused, so not remembered
+		f.fails(err, sqlstore.ErrCompacted)
+		last := f.Status().LastCompaction
+		equal(f, "revision", last.Revision, 2)
+		if last.Time.Before(before) || last.Time.After(time.Now()) {
+			f.Errorf("it says that it compacted at %s, not since %s", last.Time, before)
+		}
+		d, err := f.Describe(f.ctx)
+		f.must(err)
+		equal(f, "reached", d.Reached, 2)
+		equal(f, "compact revision", d.CompactRevision, 2)
+		if !regexp.MustCompile(`^[0-9]+\.[0-9]+`).MatchString(d.Version) {
+			f.Errorf("version %q", d.Version)
+		}
+		// Another process stores a compaction and ends before it deletes anything.
+		tx, _, err := f.engine.Begin(f.ctx, nil)
+		f.must(err)
+		meta := tx.Meta()
+		meta.CompactRevision = 3
+		f.must(tx.Commit(f.ctx, nil, meta))
+		d, err = f.engine.Describe(f.ctx)
+		f.must(err)
+		equal(f, "reached, before the work", d.Reached, 2)
+		equal(f, "compact revision, before the work", d.CompactRevision, 3)
+		f.reopen()
+		equal(f, "last compaction of the next process", f.Status().LastCompaction, sqlstore.Compaction{})
 	}},
 	{name: "Errors", run: func(f *fixture) {
 		for range 4 {

@@ -25,6 +25,8 @@ const (
 	ConditionReady    = "Ready"    // it answers
 	ConditionWritable = "Writable" // it takes writes
 	ConditionSpaceLow = "SpaceLow" // it refuses writes for lack of space, or soon will
+	// ConditionCompacting says of a SQL backend that history below the compact revision is still being deleted.
+	ConditionCompacting = "Compacting"
 )
 
 // Datastore is a place where the API server keeps objects. It is made anew for each request and stored nowhere.
@@ -42,12 +44,18 @@ type DatastoreStatus struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// EtcdVersion is the version of the etcd API.
 	EtcdVersion string `json:"etcdVersion,omitempty"`
+	// EngineVersion is the version of SQLite or of the Postgres server.
+	EngineVersion string `json:"engineVersion,omitempty"`
 	// SchemaVersion is the version of the tables.
 	SchemaVersion int64 `json:"schemaVersion,omitempty"`
 	// Revision is the newest revision.
 	Revision int64 `json:"revision,omitempty"`
 	// CompactRevision is the revision below which history is gone.
 	CompactRevision int64 `json:"compactRevision,omitempty"`
+	// LastCompactionTime is when this API server's datastore last compacted, and LastCompactionRevision the revision below which.
+	// Neither is set while it has not since it began.
+	LastCompactionTime     *metav1.Time `json:"lastCompactionTime,omitempty"`
+	LastCompactionRevision int64        `json:"lastCompactionRevision,omitempty"`
 	// Keys is the number of live keys.
 	Keys int64 `json:"keys"`
 	// SizeBytes is the size of the database, and InUseBytes the part of it that holds data.
@@ -61,7 +69,7 @@ type DatastoreStatus struct {
 	WatcherLag int64 `json:"watcherLag,omitempty"`
 	// Servers are the API servers that use the datastore.
 	Servers []string `json:"servers,omitempty"`
-	// Conditions are Ready, Writable and SpaceLow.
+	// Conditions are Ready, Writable and SpaceLow, and of SQL backends that answer Compacting.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -76,6 +84,7 @@ type DatastoreList struct {
 func (d *Datastore) DeepCopyObject() runtime.Object {
 	out := *d
 	d.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Status.LastCompactionTime = d.Status.LastCompactionTime.DeepCopy()
 	out.Status.Servers = append([]string(nil), d.Status.Servers...)
 	out.Status.Conditions = append([]metav1.Condition(nil), d.Status.Conditions...)
 	return &out
