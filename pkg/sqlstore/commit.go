@@ -52,7 +52,8 @@ func (s *Store) do(ctx context.Context, keys [][]byte, apply func(ctx context.Co
 }
 
 // Txn runs a transaction. Errors: ErrDuplicateKey, ErrCompacted, ErrFutureRevision, ErrKeyNotFound, ErrLeaseNotFound,
-// ErrTooManyChanges, ErrAuthChanged, ErrKeyTooLong, ErrNoSpace, ErrUnavailable: nothing was done; ErrOutcomeUnknown or an error of ctx: it may have been.
+// ErrTooManyChanges, ErrAuthChanged, ErrKeyTooLong, ErrNoSpace, ErrUnavailable: nothing was done; ErrOutcomeUnknown or an error of ctx:
+// it may have been.
 func (s *Store) Txn(ctx context.Context, r *TxnRequest) (*TxnResult, error) {
 	if err := CheckChanges(r); err != nil {
 		return nil, err

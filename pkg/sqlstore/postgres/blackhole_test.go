@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ import (
 type network struct {
 	listener net.Listener
 	server   string
+
+	loseNew atomic.Bool // lose each new connection when Postgres is ready for its first query
 
 	mu    sync.Mutex // guards everything below
 	links []*atomic.Bool
@@ -62,14 +65,15 @@ func startNetwork(t *testing.T, server string) *network {
 			n.links = append(n.links, lost)
 			n.conns = append(n.conns, client, server)
 			n.mu.Unlock()
-			go carry(server, client, lost)
-			go carry(client, server, lost)
+			go carry(server, client, lost, nil)
+			go carry(client, server, lost, &n.loseNew)
 		}
 	}()
 	return n
 }
 
-func carry(to, from net.Conn, lost *atomic.Bool) {
+// carry carries one direction. If lose is set the connection is lost once Postgres has said that it is ready.
+func carry(to, from net.Conn, lost, lose *atomic.Bool) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -85,6 +89,9 @@ func carry(to, from net.Conn, lost *atomic.Bool) {
 		if err != nil {
 			_ = to.Close()
 			return
+		}
+		if lose != nil && lose.Load() && bytes.HasSuffix(buffer[:n], []byte("Z\x00\x00\x00\x05I")) {
+			lost.Store(true)
 		}
 	}
 }
@@ -145,6 +152,38 @@ func TestConnectionsLostSilently(t *testing.T) {
 	}
 	if failed > 2 { // the second may meet a connection that was in use meanwhile
 		t.Errorf("%d writes failed before one succeeded", failed)
+	}
+}
+
+// TestConnectionsLostAsTheyAreMade loses connections before their first statement is answered: they must not keep their places in the pool.
+func TestConnectionsLostAsTheyAreMade(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := testContext(t), postgrestest.Database(t)
+	_, rest, _ := strings.Cut(dsn, "@")
+	address, database, _ := strings.Cut(rest, "/")
+	n := startNetwork(t, address)
+	options := quick
+	options.WriteTimeout = time.Second
+	const places = 2
+	store := openStore(t, fmt.Sprintf("postgres://postgres@%s/%s&pool_max_conns=%d", n.listener.Addr(), database, places), options)
+	mustCreate(ctx, t, store, "before")
+	n.loseNew.Store(true)
+	n.lose()
+	for i := range 2 * places {
+		if _, err := create(ctx, store, fmt.Sprint(i)); err == nil {
+			t.Fatal("the network lost nothing")
+		}
+	}
+	n.loseNew.Store(false)
+	const soon = 10 * time.Second // twice what making a connection may take
+	for restored := time.Now(); ; {
+		_, err := create(ctx, store, "after")
+		if err == nil {
+			return
+		}
+		if time.Since(restored) > soon {
+			t.Fatalf("the pool has not recovered: %v", err)
+		}
 	}
 }
 

@@ -95,6 +95,8 @@ func Open(ctx context.Context, dsn string, o Options) (*Engine, error) {
 	config.PingTimeout = pingTimeout
 	if config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // else it may be a pooler's connection, and others' too
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout) // pgxpool gives it all the time there is, and a place in the pool
+			defer cancel()
 			_, err := conn.Exec(ctx, fixPlans)
 			return err
 		}

@@ -14,7 +14,7 @@ const (
 	rollback   = `ROLLBACK`
 
 	// Each statement has one good plan, by index and nested loop, whatever there is in the tables. It is made once for a connection, which
-	// saves a third of the time of a small statement, and it follows no statistics: those of a new database speak of empty tables.
+	// halves the time of the statement that loads a small batch's keys, and it follows no statistics: those of a new database speak of empty tables.
 	// Compiling plans takes longer than running them.
 	fixPlans = `
 SELECT set_config(name, value, false) FROM (VALUES
