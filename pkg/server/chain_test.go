@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
@@ -201,6 +204,66 @@ func (r *running) lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSpace(string(body)), "\n")
 }
 
+// documents hashes the OpenAPI documents: version 2 by path and type, version 3 by group and version.
+func (r *running) documents(t *testing.T) []string {
+	t.Helper()
+	get := func(path string, into any) {
+		body, err := r.client.Discovery().RESTClient().Get().RequestURI(path).SetHeader("Accept", "application/json").DoRaw(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(body, into); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	var v2 struct{ Paths, Definitions map[string]any }
+	get("/openapi/v2", &v2)
+	var v3 handler3.OpenAPIV3Discovery
+	get("/openapi/v3", &v3)
+
+	var lines []string
+	add := func(what string, document any) {
+		body, err := json.Marshal(withoutOurs(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, fmt.Sprintf("%s %x", what, sha256.Sum256(body)))
+	}
+	for path, document := range v2.Paths {
+		add("v2 "+path, document)
+	}
+	for name, document := range v2.Definitions {
+		add("v2 "+name, document)
+	}
+	for path, where := range v3.Paths {
+		var document map[string]any
+		get(where.ServerRelativeURL, &document)
+		add("v3 "+path, document)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// withoutOurs leaves our API group out of the lists of groups that types common to all, like DeleteOptions, have.
+func withoutOurs(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			value[key] = withoutOurs(inner)
+		}
+	case []any:
+		value = slices.DeleteFunc(value, func(inner any) bool {
+			fields, ok := inner.(map[string]any)
+			return ok && fields["group"] == v1alpha1.GroupName
+		})
+		for i := range value {
+			value[i] = withoutOurs(value[i])
+		}
+		return value
+	}
+	return value
+}
+
 // TestServedLikeUpstream starts upstream's server and ours with the same flags, and compares all that can be seen from
 // outside: what they serve and which hooks they ran.
 func TestServedLikeUpstream(t *testing.T) {
@@ -209,6 +272,7 @@ func TestServedLikeUpstream(t *testing.T) {
 	upstream := startUpstream(t, dir, etcd)
 	want := upstream.served(t)
 	wantPaths, wantChecks := upstream.lines(t, "/"), upstream.lines(t, "/readyz?verbose")
+	wantDocuments := upstream.documents(t)
 	if err := upstream.stop(); err != nil {
 		t.Error(err)
 	}
@@ -232,6 +296,7 @@ func TestServedLikeUpstream(t *testing.T) {
 	compare(t, "served", ours.served(t), want)
 	compare(t, "paths", ours.lines(t, "/"), wantPaths)
 	compare(t, "health checks", ours.lines(t, "/readyz?verbose"), wantChecks)
+	compare(t, "OpenAPI", ours.documents(t), wantDocuments)
 	t.Run("anonymous", func(t *testing.T) { testAnonymous(t, ours) })
 	t.Run("kubernetes service", func(t *testing.T) { testKubernetesService(t, ours) })
 	t.Run("encryption at rest", func(t *testing.T) { testEncryption(t, ours, etcd) })
@@ -239,7 +304,7 @@ func TestServedLikeUpstream(t *testing.T) {
 
 // isOurs reports whether a line is about what upstream does not have: the API group of datastores and the hook that makes its role.
 func isOurs(line string) bool {
-	return strings.Contains(line, v1alpha1.GroupName) || strings.Contains(line, datastoreRolesHook)
+	return strings.Contains(line, v1alpha1.GroupName) || strings.Contains(line, v1alpha1.Datastore{}.OpenAPIModelName()) || strings.Contains(line, datastoreRolesHook)
 }
 
 func compare(t *testing.T, what string, got, want []string) {

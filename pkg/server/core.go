@@ -28,6 +28,7 @@ import (
 
 	"github.com/kubase/kubase/pkg/registry"
 	"github.com/kubase/kubase/pkg/server/lifecycle"
+	"github.com/kubase/kubase/pkg/server/openapi"
 )
 
 const (
@@ -121,6 +122,7 @@ type completedCoreConfig struct {
 }
 
 func (c *coreConfig) Complete() completedCoreConfig {
+	c.controlPlane.Generic.SkipOpenAPIInstallation = true // package openapi serves this server's
 	completed := c.controlPlane.Complete()
 	// A client inside the cluster is told to come back through the service.
 	completed.Generic.DiscoveryAddresses = discovery.DefaultAddresses{
@@ -158,6 +160,7 @@ func (c completedCoreConfig) New(delegate genericapiserver.DelegationTarget) (*c
 	if err := server.InstallAPIs(providers...); err != nil {
 		return nil, err
 	}
+	openapi.Install(server.GenericAPIServer, c.controlPlane.Generic.OpenAPIConfig, c.controlPlane.Generic.OpenAPIV3Config)
 	if err := c.addKubernetesService(server.GenericAPIServer); err != nil {
 		return nil, err
 	}

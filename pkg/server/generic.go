@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
-	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
@@ -139,12 +140,23 @@ func (c *genericConfig) applyOpenAPI(CompletedOptions) error {
 		maps.Copy(all, v1alpha1.GetOpenAPIDefinitions(ref))
 		return all
 	})
-	namer := openapinamer.NewDefinitionNamer(legacyscheme.Scheme, extensionsapiserver.Scheme, aggregatorscheme.Scheme)
+	namer := apiopenapi.NewDefinitionNamer(legacyscheme.Scheme, extensionsapiserver.Scheme, aggregatorscheme.Scheme)
 	c.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
 	c.OpenAPIConfig.Info.Title = "Kubernetes"
 	c.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
 	c.OpenAPIV3Config.Info.Title = "Kubernetes"
+	// Left to the builders, the first of them keeps all its definitions alive in a closure.
+	c.OpenAPIConfig.GetOperationIDAndTagsFromRoute = operationIDAndTags
+	c.OpenAPIV3Config.GetOperationIDAndTagsFromRoute = operationIDAndTags
 	return nil
+}
+
+func operationIDAndTags(r common.Route) (id string, tags []string, err error) {
+	route, ok := r.(*restfuladapter.RouteAdapter)
+	if !ok {
+		return "", nil, fmt.Errorf("the route %s %s is not of a go-restful web service", r.Method(), r.Path())
+	}
+	return apiopenapi.GetOperationIDAndTags(route.Route)
 }
 
 // applyStorage makes the etcd options, which every server of the chain copies, talk to the right place.

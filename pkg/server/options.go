@@ -35,6 +35,8 @@ type Options struct {
 	DataDir        string
 	// LifecycleControllers says when the controllers of package lifecycle run.
 	LifecycleControllers lifecycle.Mode
+	// Profile is the kind of machine that the server is tuned for.
+	Profile Profile
 
 	// standalone is what distinguishes `kubase apiserver` from kube-apiserver: flags whose default suits a cluster
 	// that somebody set up have one that suits a server that somebody just started.
@@ -57,10 +59,10 @@ func NewOptions() *Options {
 // NewKubeAPIServerOptions returns options whose flags have kube-apiserver's defaults, for whoever puts this program in its
 // place. What kube-apiserver demands and its user did not say is filled in all the same.
 func NewKubeAPIServerOptions() *Options {
-	return &Options{ServerRunOptions: options.NewServerRunOptions(), DataDir: DefaultDataDir, LifecycleControllers: lifecycle.Off}
+	return &Options{ServerRunOptions: options.NewServerRunOptions(), DataDir: DefaultDataDir, LifecycleControllers: lifecycle.Off, Profile: profileStandard}
 }
 
-// Flags returns kube-apiserver's flags in kube-apiserver's sections, and the sections "datastore" and "lifecycle".
+// Flags returns kube-apiserver's flags in kube-apiserver's sections, and the sections "datastore", "lifecycle" and "profile".
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.flags = o.ServerRunOptions.Flags()
 
@@ -73,6 +75,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 
 	o.flags.FlagSet("lifecycle").Var((*stringValue)(&o.LifecycleControllers), "lifecycle-controllers",
 		"Whether this server runs the controllers that clean up namespaces and owned objects and make what new namespaces, quotas and joining kubelets need. Options: 'auto' (unless a kube-controller-manager holds its lease), 'on', 'off'.")
+
+	o.flags.FlagSet("profile").Var((*stringValue)(&o.Profile), "profile",
+		"The machine that the server is tuned for. Options: 'standard', 'edge' (as little memory as possible: collects garbage early and gives memory back after the start).")
 
 	// The flag stays where users know it, but takes our backends too and keeps the answer apart from upstream's options,
 	// which know etcd3 only.
@@ -108,6 +113,7 @@ type completedOptions struct {
 
 	lifecycle      lifecycle.Mode
 	lifecycleFiles lifecycle.Files
+	profile        Profile
 
 	storageBackend      string
 	anonymousHealthOnly bool
@@ -139,6 +145,7 @@ func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 	completed.ServerURL = o.serverURL()
 	completed.storageBackend = o.StorageBackend
 	completed.lifecycle, completed.lifecycleFiles = o.LifecycleControllers, f.lifecycle()
+	completed.profile = o.Profile
 	return CompletedOptions{completed}, nil
 }
 
@@ -150,6 +157,9 @@ func (o CompletedOptions) Validate() []error {
 	}
 	if modes := []lifecycle.Mode{lifecycle.Auto, lifecycle.On, lifecycle.Off}; !slices.Contains(modes, o.lifecycle) {
 		errs = append(errs, fmt.Errorf("--lifecycle-controllers %q is unknown, it can be auto, on or off", o.lifecycle))
+	}
+	if profiles := []Profile{profileStandard, profileEdge}; !slices.Contains(profiles, o.profile) {
+		errs = append(errs, fmt.Errorf("--profile %q is unknown, it can be standard or edge", o.profile))
 	}
 	return append(errs, o.CompletedOptions.Validate()...)
 }

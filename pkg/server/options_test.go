@@ -37,7 +37,7 @@ func TestFlagsAreUpstreams(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if want := append(slices.Clone(upstream.Order), "datastore", "lifecycle"); !slices.Equal(c.ours.Order, want) {
+			if want := append(slices.Clone(upstream.Order), "datastore", "lifecycle", "profile"); !slices.Equal(c.ours.Order, want) {
 				t.Errorf("sections %q, want %q", c.ours.Order, want)
 			}
 			for _, section := range upstream.Order {
@@ -73,6 +73,9 @@ func TestFlagsAreUpstreams(t *testing.T) {
 			}
 			if got := c.ours.FlagSet("lifecycle").Lookup("lifecycle-controllers").DefValue; got != c.lifecycle {
 				t.Errorf("--lifecycle-controllers is %s, want %s", got, c.lifecycle)
+			}
+			if got := c.ours.FlagSet("profile").Lookup("profile").DefValue; got != "standard" {
+				t.Errorf("--profile is %s, want standard", got)
 			}
 		})
 	}
@@ -306,7 +309,7 @@ func TestInPlaceOfKubeAPIServer(t *testing.T) {
 
 func TestValidateReportsEverything(t *testing.T) {
 	o := mustComplete(t, NewOptions(), "--data-dir="+t.TempDir(), "--storage-backend=mysql", "--etcd-servers=http://192.0.2.1:2379",
-		"--secure-port=0", "--max-requests-inflight=-1", "--apiserver-count=0")
+		"--secure-port=0", "--max-requests-inflight=-1", "--apiserver-count=0", "--profile=tiny")
 	var all []string
 	for _, err := range o.Validate() {
 		all = append(all, err.Error())
@@ -314,7 +317,8 @@ func TestValidateReportsEverything(t *testing.T) {
 			t.Errorf("more than a line: %q", err)
 		}
 	}
-	for _, want := range []string{`--storage-backend "mysql"`, "--secure-port 0", "--max-requests-inflight", "--apiserver-count"} {
+	for _, want := range []string{`--storage-backend "mysql"`, "--secure-port 0", "--max-requests-inflight", "--apiserver-count",
+		`--profile "tiny" is unknown, it can be standard or edge`} {
 		if !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("nothing about %s in %q", want, all)
 		}

@@ -37,6 +37,7 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 	if err := listen(ctx, o); err != nil {
 		return err
 	}
+	o.profile.tune()
 	var store *datastore.Datastore
 	if o.usesSQL() {
 		if store, err = datastore.Open(ctx, o.Datastore); err != nil {
@@ -61,6 +62,8 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot prepare the server: %w", err)
 	}
+	// From here on only package openapi needs the definitions of all types, and makes its own when it does.
+	config.core.controlPlane.Generic.OpenAPIV3Config.Definitions = nil
 	started := make(chan struct{})
 	serving, cancel := delayed(ctx, started, startupGrace)
 	defer cancel()
@@ -69,6 +72,7 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 		if ctx.Err() == nil {
 			ready()
 		}
+		o.profile.settle(serving)
 	})
 	return prepared.Run(serving)
 }

@@ -56,6 +56,11 @@ var rules = []struct {
 		why:      "controllers know the API and nothing behind it",
 	},
 	{
+		packages: "pkg/server/openapi",
+		forbids:  []string{kubase, "go.etcd.io/"},
+		why:      "documents are made of the routes of a server, whichever it is",
+	},
+	{
 		packages: "cmd",
 		forbids:  []string{kubase + "pkg/etcdshim", kubase + "pkg/sqlstore", kubase + "pkg/registry", kubase + "migrations"},
 		why:      "commands start what pkg/server composes",
