@@ -47,20 +47,31 @@ func alarmMember(a sqlstore.Alarm) *pb.AlarmMember {
 	return &pb.AlarmMember{MemberID: a.Member, Alarm: pb.AlarmType(a.Kind)}
 }
 
-// checkAlarms refuses writes while there is an alarm, and raises one when the database would grow over its quota.
-func (s *server) checkAlarms(ctx context.Context, grows bool) error {
+// checkAlarms refuses writes while there is an alarm.
+func (s *server) checkAlarms(grows bool) error {
 	switch {
 	case s.store.Alarmed(sqlstore.AlarmCorrupt):
 		return rpctypes.ErrGRPCCorrupt
-	case !grows:
-		return nil
-	case s.store.Alarmed(sqlstore.AlarmNoSpace):
-		return rpctypes.ErrGRPCNoSpace
-	case s.quota.exceeded(ctx):
-		s.alarmNoSpace()
+	case grows && s.store.Alarmed(sqlstore.AlarmNoSpace):
 		return rpctypes.ErrGRPCNoSpace
 	}
 	return nil
+}
+
+// checkQuota refuses a write that would let the database grow over its quota, and raises the alarm. It comes before anything else is
+// looked at, as in etcd; but the alarm is for those who do not show a token that is none.
+func (s *server) checkQuota(ctx context.Context) error {
+	if !s.quota.exceeded(ctx, quotaInterval) {
+		return nil
+	}
+	if _, err := s.permit(ctx, anybody); err == nil && !s.store.Alarmed(sqlstore.AlarmNoSpace) {
+		// An alarm that has just been cleared must not come back because of what was true before.
+		if !s.quota.exceeded(ctx, 0) {
+			return nil
+		}
+		s.alarmNoSpace()
+	}
+	return rpctypes.ErrGRPCNoSpace
 }
 
 // alarmTimeout is how long a call that fails anyway waits for its alarm to be stored.

@@ -127,6 +127,9 @@ func TestAlarmsRefuseWhatEtcdRefuses(t *testing.T) {
 func TestQuotaRaisesTheAlarm(t *testing.T) {
 	a := serve(t, etcdshim.Options{QuotaBytes: 1})
 	a.expect(t, rpctypes.ErrGRPCNoSpace, "put", "txn put", "grant")
+	if _, err := a.kv.Put(t.Context(), &pb.PutRequest{}); status.Code(err) != status.Code(rpctypes.ErrGRPCNoSpace) {
+		t.Errorf("a put without a key: got %v; etcd looks at the quota first", err)
+	}
 	got := a.alarm(t, &pb.AlarmRequest{})
 	if len(got) != 1 || got[0].Alarm != pb.AlarmType_NOSPACE {
 		t.Fatalf("alarms are %v", got)
@@ -136,6 +139,26 @@ func TestQuotaRaisesTheAlarm(t *testing.T) {
 	if got := a.alarm(t, &pb.AlarmRequest{}); len(got) != 1 {
 		t.Errorf("alarms are %v", got)
 	}
+}
+
+func TestAlarmStaysClearedWhenThereIsRoomAgain(t *testing.T) {
+	a := serve(t, etcdshim.Options{QuotaBytes: 1 << 20})
+	for len(a.alarm(t, &pb.AlarmRequest{})) == 0 {
+		_, err := a.kv.Put(t.Context(), &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 100<<10)})
+		if err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	alarm := a.alarm(t, &pb.AlarmRequest{})[0]
+	if _, err := a.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("k")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.kv.Compact(t.Context(), &pb.CompactionRequest{Revision: a.revision(t), Physical: true}); err != nil {
+		t.Fatal(err)
+	}
+	a.expect(t, rpctypes.ErrGRPCNoSpace, "put", "txn put", "grant") // the alarm stands
+	a.alarm(t, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: alarm.MemberID, Alarm: alarm.Alarm})
+	a.expect(t, nil) // whatever was so a second ago
 }
 
 func TestFullDiskRaisesTheAlarm(t *testing.T) {

@@ -36,8 +36,8 @@ func complete[A withHeader](s *authServer, a A, err error) (A, error) {
 	return a, nil
 }
 
-// who is who asks, and what is known; nobody while authentication is off.
-func (s *authServer) who(ctx context.Context) (who *auth.AuthInfo, state *authState, err error) {
+// who is who sends a request, and what is known; nobody while authentication is off.
+func (s *authServer) who(ctx context.Context, r proto.Message) (who *auth.AuthInfo, state *authState, err error) {
 	if s.opts.Auth == nil {
 		return nil, nil, rpctypes.ErrGRPCAuthNotEnabled // everybody is trusted here
 	}
@@ -45,16 +45,20 @@ func (s *authServer) who(ctx context.Context) (who *auth.AuthInfo, state *authSt
 		return nil, nil, err
 	}
 	who = &auth.AuthInfo{}
-	return who, state, state.check(ctx, s.opts.ClientCertAuth, func(_ *authState, found *auth.AuthInfo) error {
+	err = state.check(ctx, s.opts.ClientCertAuth, func(_ *authState, found *auth.AuthInfo) error {
 		who = found
 		return nil
 	})
+	if err == nil && proto.Size(r) > s.opts.MaxRequestBytes {
+		err = rpctypes.ErrGRPCRequestTooLarge
+	}
+	return who, state, err
 }
 
 // change answers a request that changes something: only an administrator may, once authentication is on.
-func change[Q any, A withHeader](ctx context.Context, s *authServer, r Q, operation func(auth.AuthStore, Q) (A, error)) (A, error) {
+func change[Q proto.Message, A withHeader](ctx context.Context, s *authServer, r Q, operation func(auth.AuthStore, Q) (A, error)) (A, error) {
 	var out A
-	who, _, err := s.who(ctx)
+	who, _, err := s.who(ctx, r)
 	if err == nil {
 		err = s.opts.Auth.change(ctx, who, func(store auth.AuthStore) (err error) {
 			out, err = operation(store, r)
@@ -65,9 +69,9 @@ func change[Q any, A withHeader](ctx context.Context, s *authServer, r Q, operat
 }
 
 // query answers a request that changes nothing.
-func query[Q any, A withHeader](ctx context.Context, s *authServer, r Q, may rule, operation func(auth.AuthStore, Q) (A, error)) (A, error) {
+func query[Q proto.Message, A withHeader](ctx context.Context, s *authServer, r Q, may rule, operation func(auth.AuthStore, Q) (A, error)) (A, error) {
 	var out A
-	who, state, err := s.who(ctx)
+	who, state, err := s.who(ctx, r)
 	if err == nil {
 		err = may(state, who)
 	}
@@ -90,11 +94,11 @@ func (s *authServer) AuthDisable(ctx context.Context, r *pb.AuthDisableRequest) 
 	})
 }
 
-func (s *authServer) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
+func (s *authServer) AuthStatus(ctx context.Context, r *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
 	if s.opts.Auth == nil {
 		return complete(s, &pb.AuthStatusResponse{}, nil)
 	}
-	_, state, err := s.who(ctx)
+	_, state, err := s.who(ctx, r)
 	if err != nil {
 		return nil, s.rpcError(err)
 	}

@@ -2,10 +2,10 @@ package etcdshim
 
 import (
 	"context"
-	"net/url"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -32,15 +32,13 @@ func (s *clusterServer) MemberList(context.Context, *pb.MemberListRequest) (*pb.
 // memberHeader has no revision, as in etcd.
 func (s *clusterServer) memberHeader() *pb.ResponseHeader { return s.header(0) }
 
-// MemberAdd is refused.
-func (s *clusterServer) MemberAdd(_ context.Context, r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
-	for _, text := range r.PeerURLs {
-		if u, err := url.Parse(text); err != nil || u.Host == "" {
-			return nil, rpctypes.ErrGRPCMemberBadURLs
-		}
-	}
-	if len(r.PeerURLs) == 0 {
+// MemberAdd is refused. What is wrong with the request comes first, as in etcd.
+func (s *clusterServer) MemberAdd(ctx context.Context, r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
+	if _, err := types.NewURLs(r.PeerURLs); err != nil {
 		return nil, rpctypes.ErrGRPCMemberBadURLs
+	}
+	if _, err := s.permitNow(ctx, isAdmin); err != nil {
+		return nil, err
 	}
 	return nil, errOneMember
 }

@@ -64,6 +64,9 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 }
 
 func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := s.checkQuota(ctx); err != nil {
+		return nil, err
+	}
 	if err := checkPut(r); err != nil {
 		return nil, err
 	}
@@ -96,19 +99,29 @@ func (s *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*
 }
 
 func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	grows := puts(r)
+	if grows {
+		if err := s.checkQuota(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := checkTxn(r, s.opts.MaxTxnOps); err != nil {
 		return nil, err
 	}
 	request := txnRequest(r)
+	var (
+		res *sqlstore.TxnResult
+		err error
+	)
 	if !readOnly(r) {
-		if err := s.checkWrite(ctx, r, puts(r)); err != nil {
-			// What is wrong with the request comes first; that is looked for again only here.
-			return nil, cmp.Or(s.rpcError(sqlstore.CheckChanges(request)), err)
-		}
+		err = s.checkWrite(ctx, r, grows)
 	}
-	res, err := s.txn(ctx, s.mayTxn(ctx, r), request)
+	if err == nil {
+		res, err = s.txn(ctx, s.mayTxn(ctx, r), request)
+	}
 	if err != nil {
-		return nil, err
+		// What is wrong with the request comes first; that is looked for again only here.
+		return nil, cmp.Or(s.rpcError(sqlstore.CheckChanges(request)), err)
 	}
 	out := txnResponse(res)
 	out.Header = s.header(res.Revision)
@@ -126,7 +139,7 @@ func (s *kvServer) txn(ctx context.Context, may rule, r *sqlstore.TxnRequest) (r
 }
 
 func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	if err := s.checkAlarms(ctx, false); err != nil {
+	if err := s.checkAlarms(false); err != nil {
 		return nil, err
 	}
 	compact := s.store.Compact
@@ -140,12 +153,17 @@ func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Co
 	return &pb.CompactionResponse{Header: s.header(revision)}, nil
 }
 
-// checkWrite refuses what is too large and what an alarm forbids.
+// checkWrite refuses what is too large and what an alarm forbids, in etcd's order: tokens come before that, permissions after it.
 func (s *server) checkWrite(ctx context.Context, r proto.Message, grows bool) error {
+	err := s.checkAlarms(grows)
 	if proto.Size(r) > s.opts.MaxRequestBytes {
-		return rpctypes.ErrGRPCRequestTooLarge
+		err = rpctypes.ErrGRPCRequestTooLarge
 	}
-	return s.checkAlarms(ctx, grows)
+	if err == nil {
+		return nil // the token is looked at with the permissions
+	}
+	_, unknown := s.permit(ctx, anybody)
+	return cmp.Or(unknown, err)
 }
 
 func checkRange(r *pb.RangeRequest) error {

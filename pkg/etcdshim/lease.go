@@ -21,10 +21,13 @@ type leaseServer struct {
 }
 
 func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if err := s.checkQuota(ctx); err != nil {
+		return nil, err
+	}
 	if _, err := s.permitNow(ctx, named); err != nil {
 		return nil, err
 	}
-	if err := s.checkAlarms(ctx, true); err != nil {
+	if err := s.checkAlarms(true); err != nil {
 		return nil, err
 	}
 	if r.TTL > maxLeaseTTL {
@@ -38,10 +41,13 @@ func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 }
 
 func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	if err := s.checkAlarms(ctx, false); err != nil {
+	if _, err := s.permitNow(ctx, named); err != nil {
 		return nil, err
 	}
-	if _, err := s.permitNow(ctx, both(named, s.mayEndLease(ctx, r.ID))); err != nil {
+	if err := s.checkAlarms(false); err != nil {
+		return nil, err
+	}
+	if _, err := s.permitNow(ctx, s.mayEndLease(ctx, r.ID)); err != nil {
 		return nil, err
 	}
 	revision, err := s.store.LeaseRevoke(ctx, sqlstore.LeaseID(r.ID))

@@ -8,8 +8,7 @@ import (
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
-// quota knows whether the database is larger than it may be. It asks for the size at most once a second: the limit is a line in the
-// sand, not a ruler.
+// quota knows whether the database is larger than it may be.
 type quota struct {
 	store *sqlstore.Store
 	limit int64 // bytes; 0: none
@@ -19,17 +18,19 @@ type quota struct {
 	over  bool
 }
 
+// quotaInterval is how long a size counts: the limit is a line in the sand, not a ruler.
 const quotaInterval = time.Second
 
 func newQuota(store *sqlstore.Store, limit int64) *quota { return &quota{store: store, limit: limit} }
 
-func (q *quota) exceeded(ctx context.Context) bool {
+// exceeded says what was so at most age ago.
+func (q *quota) exceeded(ctx context.Context, age time.Duration) bool {
 	if q.limit <= 0 {
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if time.Since(q.asked) < quotaInterval {
+	if time.Since(q.asked) < age {
 		return q.over
 	}
 	// The part in use counts: what compaction freed is there to be written to.
