@@ -232,7 +232,9 @@ func (c *genericConfig) applyLifecycle(o CompletedOptions) error {
 	if o.lifecycle == lifecycle.Off {
 		return nil
 	}
-	controllers, err := lifecycle.New(lifecycle.Config{Mode: o.lifecycle, Client: c.LoopbackClientConfig, Files: o.lifecycleFiles})
+	controllers, err := lifecycle.New(lifecycle.Config{
+		Mode: o.lifecycle, Owner: o.storageBackend == backendSQLite, Client: c.LoopbackClientConfig, Files: o.lifecycleFiles,
+	})
 	if err != nil {
 		return err
 	}

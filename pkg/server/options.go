@@ -77,7 +77,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 		"Whether this server runs the controllers that clean up namespaces and owned objects and make what new namespaces, quotas and joining kubelets need. Options: 'auto' (unless a kube-controller-manager holds its lease), 'on', 'off'.")
 
 	o.flags.FlagSet("profile").Var((*stringValue)(&o.Profile), "profile",
-		"The machine that the server is tuned for. Options: 'standard', 'edge' (as little memory as possible: collects garbage early and gives memory back after the start).")
+		"The machine that the server is tuned for. Options: 'standard', 'edge' (as little memory as possible: collects garbage early, gives memory back when idle, and leaves native histograms out of the metrics).")
 
 	// The flag stays where users know it, but takes our backends too and keeps the answer apart from upstream's options,
 	// which know etcd3 only.
@@ -95,6 +95,16 @@ func (o *Options) given(names ...string) bool {
 			if f := fs.Lookup(name); f != nil && f.Changed {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// named reports whether the user gave a flag with a value that names something.
+func (o *Options) named(flag, name string) bool {
+	for _, fs := range o.flags.FlagSets {
+		if f := fs.Lookup(flag); f != nil && f.Changed {
+			return strings.Contains(f.Value.String(), name)
 		}
 	}
 	return false
@@ -128,6 +138,9 @@ type CompletedOptions struct {
 // Complete fills in what the user left open. It makes the keys and certificates that are missing.
 func (o *Options) Complete(ctx context.Context) (CompletedOptions, error) {
 	completed := &completedOptions{anonymousHealthOnly: o.standalone && !o.given("anonymous-auth", "authentication-config")}
+	if err := o.completeFeatures(); err != nil {
+		return CompletedOptions{}, err
+	}
 	o.completeAddresses()
 	o.completeSecurity(completed.anonymousHealthOnly)
 	completed.errs = o.completeStorage()

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
 func TestProfileTunesGarbageCollector(t *testing.T) {
@@ -19,8 +23,8 @@ func TestProfileTunesGarbageCollector(t *testing.T) {
 		want    uint64
 	}{
 		{profileStandard, "", before},
-		{profileEdge, "", 30},
-		{profileEdge, "50", before}, // Go's runtime has read it already
+		{profileEdge, "", 50},
+		{profileEdge, "30", before}, // Go's runtime has read it already
 	} {
 		t.Run(string(c.profile)+c.gogc, func(t *testing.T) {
 			t.Setenv("GOGC", c.gogc) // so that it is what it was afterwards
@@ -41,24 +45,71 @@ func TestProfileTunesGarbageCollector(t *testing.T) {
 }
 
 func TestProfileGivesMemoryBack(t *testing.T) {
-	forced := func(p Profile, stopAfter time.Duration) uint32 {
+	// forced runs a server for a while that allocates so much in each idle period.
+	forced := func(p Profile, stopAfter time.Duration, allocates int) uint32 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), stopAfter)
 			defer cancel()
+			go func() {
+				for next := time.Second; ; next = idlePeriod { // between two looks
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(next):
+						runtime.KeepAlive(make([]byte, allocates))
+					}
+				}
+			}()
 			p.settle(ctx)
 		})
 		runtime.ReadMemStats(&after)
 		return after.NumForcedGC - before.NumForcedGC
 	}
-	if got := forced(profileEdge, time.Hour); got != 1 {
-		t.Errorf("memory was given back %d times, want once", got)
+	const periods = settling + 3*idlePeriod + time.Second
+	for _, c := range []struct {
+		what      string
+		profile   Profile
+		stopAfter time.Duration
+		allocates int
+		want      uint32
+	}{
+		{"when idle", profileEdge, periods, 1 << 10, 4},
+		{"when busy", profileEdge, periods, idleBytes, 1},
+		{"when stopped first", profileEdge, settling - time.Second, 1 << 10, 0},
+		{"without the profile", profileStandard, periods, 1 << 10, 0},
+	} {
+		if got := forced(c.profile, c.stopAfter, c.allocates); got != c.want {
+			t.Errorf("%s memory was given back %d times, want %d", c.what, got, c.want)
+		}
 	}
-	if got := forced(profileEdge, settling-time.Second); got != 0 {
-		t.Errorf("memory was given back %d times by a server that stopped first, want never", got)
-	}
-	if got := forced(profileStandard, time.Hour); got != 0 {
-		t.Errorf("memory was given back %d times without the profile, want never", got)
+}
+
+func TestProfileLeavesOutNativeHistograms(t *testing.T) {
+	for _, c := range []struct {
+		flags []string
+		want  bool
+	}{
+		{nil, true},
+		{[]string{"--profile=edge"}, false},
+		{[]string{"--profile=edge", "--feature-gates=SizeBasedListCostEstimate=true"}, false},
+		{[]string{"--profile=edge", "--feature-gates=NativeHistograms=true"}, true}, // the last, since all flags of a process share their gates
+	} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, nativeHistograms, true)
+		o := NewOptions()
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		for _, section := range o.Flags().FlagSets {
+			fs.AddFlagSet(section)
+		}
+		if err := fs.Parse(c.flags); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.completeFeatures(); err != nil {
+			t.Fatal(err)
+		}
+		if got := utilfeature.DefaultFeatureGate.Enabled(nativeHistograms); got != c.want {
+			t.Errorf("%q: native histograms are on: %t, want %t", c.flags, got, c.want)
+		}
 	}
 }

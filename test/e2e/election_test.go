@@ -136,3 +136,19 @@ func TestOneServerRunsTheControllers(t *testing.T) {
 		t.Errorf("a lease that was given back was taken after %s", took)
 	}
 }
+
+// TestKilledOwnerRunsTheControllers kills the only server of a SQLite file. Started again it knows the lease, which had most of a minute
+// left, as its own.
+func TestKilledOwnerRunsTheControllers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, dir)
+	eventually(t, "the server runs the controllers", func() error { return s.runsControllers(t, true) })
+	s.kill(t)
+	s = start(t, dir)
+	began := time.Now()
+	eventually(t, "the server runs the controllers again", func() error { return s.runsControllers(t, true) })
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the server waited %s for a lease of its own", took)
+	}
+}

@@ -26,7 +26,7 @@ import (
 
 const (
 	// What is under way between the API server and the store in memory.
-	memoryBuffer = 256 << 10
+	memoryBuffer = 64 << 10
 	// How long calls under way may take when the datastore is closed.
 	shutdownTimeout = 5 * time.Second
 )

@@ -36,13 +36,34 @@ const (
 // Name is the name of the lease that the servers of one cluster elect by, and of the health check.
 const Name = "kubase-lifecycle-controllers"
 
-// The lease is written once in retryPeriod. When its holder dies without giving it back, another server takes over within
-// leaseDuration and a little more than retryPeriod.
-const (
-	leaseDuration = 20 * time.Second
-	renewDeadline = 15 * time.Second
-	retryPeriod   = 5 * time.Second
-)
+// election says how the servers of a cluster elect one. When the holder of the lease dies without giving it back, another server takes
+// over within the lease's duration and a little more than the retry period, in which the holder renews it once.
+type election struct {
+	identity                                  string
+	leaseDuration, renewDeadline, retryPeriod time.Duration
+}
+
+// among is the election where any server may be elected.
+func among() (election, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return election{}, err
+	}
+	return election{
+		identity:      host + "_" + string(uuid.NewUUID()),
+		leaseDuration: 20 * time.Second, renewDeadline: 15 * time.Second, retryPeriod: 5 * time.Second,
+	}, nil
+}
+
+// owner is the election of the server that has the database to itself. Who else could be elected can do nothing without it, so it
+// renews the lease seldom; and it knows the lease as its own when it starts again, so it waits for nobody.
+var owner = election{
+	identity:      "owner-of-the-database",
+	leaseDuration: time.Minute, renewDeadline: 45 * time.Second, retryPeriod: 20 * time.Second,
+}
+
+// retryPeriod is how long controllers that could not start wait before they try again.
+const retryPeriod = 5 * time.Second
 
 // readyPoll is how often a starting server is asked whether it is ready for the controllers.
 const readyPoll = 100 * time.Millisecond
@@ -59,6 +80,7 @@ func init() { legacyregistry.MustRegister(runningGauge) }
 // Config is what the controllers need.
 type Config struct {
 	Mode   Mode
+	Owner  bool         // no other process can open the database
 	Client *rest.Config // of the API server in this process, as its most privileged user
 	Files  Files
 }
@@ -75,7 +97,7 @@ type Files struct {
 type Controllers struct {
 	config   Config
 	client   clientset.Interface
-	identity string
+	election election
 	watchdog *leaderelection.HealthzAdaptor
 
 	running sync.WaitGroup // the election
@@ -93,15 +115,17 @@ func New(config Config) (*Controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
+	elected := owner
+	if !config.Owner {
+		if elected, err = among(); err != nil {
+			return nil, err
+		}
 	}
 	return &Controllers{
 		config:   config,
 		client:   client,
-		identity: host + "_" + string(uuid.NewUUID()),
-		watchdog: leaderelection.NewLeaderHealthzAdaptor(leaseDuration),
+		election: elected,
+		watchdog: leaderelection.NewLeaderHealthzAdaptor(elected.leaseDuration),
 	}, nil
 }
 
@@ -113,11 +137,11 @@ func (c *Controllers) Start(ctx context.Context) error {
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Name},
 			Client:     c.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: c.identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.election.identity},
 		},
-		LeaseDuration: leaseDuration,
-		RenewDeadline: renewDeadline,
-		RetryPeriod:   retryPeriod,
+		LeaseDuration: c.election.leaseDuration,
+		RenewDeadline: c.election.renewDeadline,
+		RetryPeriod:   c.election.retryPeriod,
 		// The lease goes back while the controllers end: the next holder looks only now and then, and what two of them do
 		// at once is done once.
 		ReleaseOnCancel: true,
