@@ -32,10 +32,11 @@ const (
 type largeRanges struct {
 	turns chan struct{}
 	wait  time.Duration
+	end   <-chan struct{} // nobody waits any more
 }
 
-func newLargeRanges() *largeRanges {
-	return &largeRanges{turns: make(chan struct{}, concurrentLargeRanges), wait: largeRangeWait}
+func newLargeRanges(end <-chan struct{}) *largeRanges {
+	return &largeRanges{turns: make(chan struct{}, concurrentLargeRanges), wait: largeRangeWait, end: end}
 }
 
 // turn is one range's. It is the pool to which gRPC returns the answer's buffer.
@@ -63,6 +64,8 @@ func (l *largeRanges) begin(ctx context.Context) (*turn, error) {
 			return nil, rpctypes.ErrGRPCRequestTooManyRequests
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		case <-l.end:
+			return nil, rpctypes.ErrGRPCStopped
 		}
 	}
 }

@@ -24,29 +24,10 @@ func TestClientsThatDoNotTakeLargeAnswers(t *testing.T) {
 		a.put(t, fmt.Sprintf("k%d", i), strings.Repeat("v", 1<<20))
 	}
 	all := &pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}
-	// ask returns when the answer is on its way: its headers are there.
-	ask := func(conn *grpc.ClientConn) grpc.ClientStream {
-		t.Helper()
-		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, pb.KV_Range_FullMethodName,
-			grpc.MaxCallRecvMsgSize(1<<30))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.SendMsg(all); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Header(); err != nil {
-			t.Fatal(err)
-		}
-		return stream
-	}
 	conn := a.dial()
 	streams := make([]grpc.ClientStream, atATime)
 	for i := range streams {
-		streams[i] = ask(conn)
+		streams[i] = ask(t, conn, all)
 	}
 
 	one, err := a.kv.Range(t.Context(), &pb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), Limit: 1})
@@ -78,7 +59,7 @@ func TestClientsThatDoNotTakeLargeAnswers(t *testing.T) {
 	}
 	conn = a.dial()
 	for i := range streams {
-		streams[i] = ask(conn)
+		streams[i] = ask(t, conn, all)
 	}
 	for i := range streams {
 		if err := streams[i].RecvMsg(answer); err != nil || len(answer.Kvs) != 3 {
@@ -86,4 +67,24 @@ func TestClientsThatDoNotTakeLargeAnswers(t *testing.T) {
 		}
 	}
 	whole()
+}
+
+// ask returns when the answer is on its way: its headers are there.
+func ask(t *testing.T, conn *grpc.ClientConn, r *pb.RangeRequest) grpc.ClientStream {
+	t.Helper()
+	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, pb.KV_Range_FullMethodName,
+		grpc.MaxCallRecvMsgSize(1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	return stream
 }

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math"
+	"net"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -106,6 +107,8 @@ type Server struct {
 	stop   context.CancelFunc
 	health *health.Server
 	locks  *clientv3.Client // of the services that work over a client
+	calls  *calls
+	conns  *conns
 }
 
 // NewServer makes a server on a store, which it does not own.
@@ -116,6 +119,7 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 		store: store, opts: opts, log: opts.Logger, member: memberID(store.ClusterID(), opts.Name),
 		quota: newQuota(store, opts.QuotaBytes), stopping: stopping,
 	}
+	underWay := newCalls()
 	serverOptions := append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(opts.MaxRequestBytes + requestOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -124,7 +128,7 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: opts.KeepaliveMinTime}),
 		grpc.ForceServerCodecV2(newCodec()),
 	}, opts.Interceptors...)
-	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(newLargeRanges().intercept)) // the innermost
+	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(underWay.intercept, newLargeRanges(underWay.finishing).intercept))
 	if opts.KeepaliveInterval > 0 && opts.KeepaliveTimeout > 0 {
 		serverOptions = append(serverOptions, grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: opts.KeepaliveInterval, Timeout: opts.KeepaliveTimeout,
@@ -146,24 +150,9 @@ func NewServer(store *sqlstore.Store, opts Options) *Server {
 	pb.RegisterAuthServer(g, &authServer{server: s})
 	healthServer := health.NewServer()
 	healthpb.RegisterHealthServer(g, healthServer)
-	return &Server{Server: g, stop: stop, health: healthServer, locks: registerLocks(g, kv, watch, lease)}
-}
-
-// Shutdown ends streams and lets calls under way finish, until ctx ends: then they are cut off.
-func (s *Server) Shutdown(ctx context.Context) {
-	s.health.Shutdown() // those who watch it hear of the end
-	s.stop()
-	_ = s.locks.Close() // those who wait for a lock would wait on; there is no connection that closing could fail on
-	done := make(chan struct{})
-	go func() {
-		s.GracefulStop()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		s.Stop()
-		<-done
+	return &Server{
+		Server: g, stop: stop, health: healthServer, locks: registerLocks(g, kv, watch, lease),
+		calls: underWay, conns: &conns{open: map[net.Conn]struct{}{}},
 	}
 }
 

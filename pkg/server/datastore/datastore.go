@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"sync"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -170,9 +171,11 @@ func (d *Datastore) Check(ctx context.Context) error { return d.store.Check(ctx)
 func (d *Datastore) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
+	var stopping sync.WaitGroup
 	for _, s := range d.servers {
-		s.Shutdown(ctx)
+		stopping.Go(func() { s.Shutdown(ctx) })
 	}
+	stopping.Wait()
 	var err error
 	if d.auth != nil {
 		err = d.auth.Close()
