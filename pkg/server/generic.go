@@ -95,7 +95,7 @@ func newGenericConfig(o CompletedOptions, store *datastore.Datastore, connection
 		{"storage", func(o CompletedOptions) error { return c.applyStorage(o, store, connections) }}, // needs egress, tracing, enablement
 		{"authentication", c.applyAuthentication},                                                    // needs OpenAPI and egress
 		{"authorization", c.applyAuthorization},
-		{"lifecycle", c.applyLifecycle}, // needs the loopback client
+		{"lifecycle", func(o CompletedOptions) error { return c.applyLifecycle(o, store) }}, // needs the loopback client
 		{"audit", func(o CompletedOptions) error { return o.Audit.ApplyTo(c.Config) }},
 	} {
 		if err := step.apply(o); err != nil {
@@ -228,12 +228,12 @@ func (c *genericConfig) applyAuthorization(o CompletedOptions) error {
 	return nil
 }
 
-func (c *genericConfig) applyLifecycle(o CompletedOptions) error {
+func (c *genericConfig) applyLifecycle(o CompletedOptions, store *datastore.Datastore) error {
 	if o.lifecycle == lifecycle.Off {
 		return nil
 	}
 	controllers, err := lifecycle.New(lifecycle.Config{
-		Mode: o.lifecycle, Owner: o.storageBackend == backendSQLite, Client: c.LoopbackClientConfig, Files: o.lifecycleFiles,
+		Mode: o.lifecycle, Owner: store != nil && store.Status().Backend == backendSQLite, Client: c.LoopbackClientConfig, Files: o.lifecycleFiles,
 	})
 	if err != nil {
 		return err
