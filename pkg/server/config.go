@@ -45,6 +45,9 @@ func NewConfig(o CompletedOptions, store *datastore.Datastore, connections *etcd
 	if err != nil {
 		return nil, fmt.Errorf("cannot configure the aggregator: %w", err)
 	}
+	if store != nil {
+		explainReadiness(&aggregator.GenericConfig.Config, func() string { s := store.Status(); return s.String() })
+	}
 	for _, getter := range []*registry.RESTOptionsGetter{
 		&extensions.GenericConfig.RESTOptionsGetter,
 		&extensions.ExtraConfig.CRDRESTOptionsGetter,

@@ -63,23 +63,21 @@ func (d *datastores) list(ctx context.Context) []v1alpha1.Datastore {
 
 func (d *datastores) status(ctx context.Context, client *clientv3.Client) v1alpha1.DatastoreStatus {
 	endpoints := client.Endpoints()
-	s := v1alpha1.DatastoreStatus{Backend: backendEtcd, Endpoint: strings.Join(endpoints, ",")}
+	s := v1alpha1.DatastoreStatus{Backend: backendEtcd, Endpoint: strings.Join(endpoints, ","), Keys: notCounted}
 	low := ""
-	if sql := d.store != nil && slices.Contains(endpoints, datastoreEndpoint); sql {
+	var ready, writable error
+	if d.store != nil && slices.Contains(endpoints, datastoreEndpoint) {
 		known := d.store.Status()
-		s.Backend, s.Endpoint, s.SchemaVersion = known.Backend, known.Endpoint, known.SchemaVersion
-		s.CompactRevision, s.Watchers, s.WatcherLag, s.WALBytes = known.CompactRevision, int32(known.Watchers), known.WatcherLag, known.WALBytes
-		if last := known.LastCompaction; !last.Time.IsZero() {
-			s.LastCompactionTime, s.LastCompactionRevision = &metav1.Time{Time: last.Time}, int64(last.Revision)
+		d.describe(&s, &known)
+		if known.FilesystemFreeBytes >= 0 && known.FilesystemFreeBytes < spaceLow {
+			low = fmt.Sprintf("%d MiB are left in the file system", known.FilesystemFreeBytes>>20)
 		}
-		if known.FreeBytes >= 0 && known.FreeBytes < spaceLow {
-			low = fmt.Sprintf("%d MiB are left in the file system", known.FreeBytes>>20)
-		}
+		ready, writable = known.Err, known.Err
 	}
-	ready, writable := d.ask(ctx, client, &s)
-	if s.Backend != backendEtcd && ready == nil {
-		ready = d.describe(ctx, &s)
+	if ready == nil {
+		ready, writable = d.ask(ctx, client, &s)
 	}
+	s.Keys = max(s.Keys, 0)
 	alarms, err := client.AlarmList(ctx)
 	if err == nil {
 		for _, alarm := range alarms.Alarms {
@@ -95,18 +93,23 @@ func (d *datastores) status(ctx context.Context, client *clientv3.Client) v1alph
 	return s
 }
 
-// ask fills in what the etcd API says. Both errors are nil if all is well.
+// notCounted stands for a number of keys that the datastore does not know without being asked.
+const notCounted = -1
+
+// ask fills in what the etcd API says and a SQL datastore has not said by itself. Both errors are nil if all is well.
 func (d *datastores) ask(ctx context.Context, client *clientv3.Client, s *v1alpha1.DatastoreStatus) (ready, writable error) {
 	status, err := client.Status(ctx, client.Endpoints()[0])
 	if err != nil {
 		return err, err
 	}
 	s.EtcdVersion, s.SizeBytes, s.InUseBytes = status.Version, status.DbSize, status.DbSizeInUse
-	count, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
-	if err != nil {
-		return err, err
+	if s.Keys == notCounted {
+		count, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
+		if err != nil {
+			return err, err
+		}
+		s.Keys, s.Revision = count.Count, count.Header.Revision
 	}
-	s.Keys, s.Revision = count.Count, count.Header.Revision
 	if s.Backend != backendEtcd {
 		return nil, d.store.Check(ctx)
 	}
@@ -116,19 +119,25 @@ func (d *datastores) ask(ctx context.Context, client *clientv3.Client, s *v1alph
 	return nil, nil
 }
 
-// describe fills in what the database says of itself.
-func (d *datastores) describe(ctx context.Context, s *v1alpha1.DatastoreStatus) error {
-	description, err := d.store.Describe(ctx)
-	if err != nil {
-		return err
+// describe fills in what a SQL datastore knows of itself, and what its database says if it answers.
+func (d *datastores) describe(s *v1alpha1.DatastoreStatus, known *datastore.Status) {
+	s.Backend, s.Endpoint, s.SchemaVersion = known.Backend, known.Endpoint, known.SchemaVersion
+	s.Revision, s.CompactRevision, s.Keys = int64(known.Revision), int64(known.CompactRevision), known.Keys
+	s.Watchers, s.WatcherLag, s.WALBytes = int32(known.Watchers), known.WatcherLag, known.WALBytes
+	if known.Err != nil {
+		return
 	}
-	s.EngineVersion = description.Version
+	database := &known.Database
+	s.EngineVersion, s.FreePagesBytes, s.DeadRows = database.Version, known.FreePagesBytes(), database.DeadRows
+	if last := database.LastCompaction; last.Revision > 0 {
+		s.LastCompactionTime, s.LastCompactionRevision = &metav1.Time{Time: last.Began}, int64(last.Revision)
+		s.LastCompactionDuration = &metav1.Duration{Duration: last.Took()}
+	}
 	behind := ""
-	if description.Reached < description.CompactRevision {
-		behind = fmt.Sprintf("history is deleted up to revision %d of %d", description.Reached, description.CompactRevision)
+	if known.Compacting() {
+		behind = fmt.Sprintf("history is deleted up to revision %d of %d", database.Reached, database.Meta.CompactRevision)
 	}
 	d.setCondition(s, v1alpha1.ConditionCompacting, behind != "", "DeletingHistory", "HistoryDeleted", behind)
-	return nil
 }
 
 func (d *datastores) setCondition(s *v1alpha1.DatastoreStatus, kind string, is bool, yes, no, message string) {

@@ -15,6 +15,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
@@ -44,9 +45,11 @@ func Run(ctx context.Context, o CompletedOptions, ready func()) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }() // when nothing uses it any more
-		if err := registerMetrics(store.Metrics()); err != nil {
+		facts := store.Facts()
+		if err := errors.Join(registerMetrics(store.Metrics()), registerMetrics(facts)); err != nil {
 			return err
 		}
+		defer legacyregistry.Registerer().Unregister(facts)
 	}
 	connections := newEtcdConnections()
 	defer func() { err = errors.Join(err, connections.Close()) }()

@@ -22,7 +22,6 @@ func (s *Store) Compact(ctx context.Context, revision Revision) (Revision, error
 		return nil
 	})
 	if err == nil {
-		s.lastCompaction.Store(&Compaction{Time: time.Now(), Revision: revision})
 		s.compactor.start()
 	}
 	return current, err

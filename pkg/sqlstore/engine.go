@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"bytes"
 	"context"
+	"time"
 )
 
 // MaxChangesPerTxn bounds how many keys one Txn may change: the sub of a change (I3) fits in 20 bits.
@@ -67,7 +68,7 @@ type Engine interface {
 	// Size is the size of the database and the part of it that holds data, in bytes.
 	Size(ctx context.Context) (total, inUse int64, err error)
 
-	// Describe asks the database what it is and how far it has deleted history: two rows, whatever its size.
+	// Describe asks the database what it is and how it does: one snapshot, one round trip, a few rows whatever its size.
 	Describe(ctx context.Context) (Description, error)
 
 	// Check says whether the database answers and has the schema this program knows.
@@ -79,11 +80,26 @@ type Engine interface {
 
 // Description is what a database says of itself.
 type Description struct {
-	Version         string // of the SQL engine, as it names itself
-	CompactRevision Revision
-	// Reached is the revision up to which dead history is deleted; the work is done when it is CompactRevision.
-	Reached Revision
+	Version string // of the SQL engine, as it names itself
+	Meta    Meta
+	// Reached is the revision up to which dead history is deleted; the work is done when it is the compact revision.
+	Reached        Revision
+	LastCompaction Compaction // zero: none yet
+	SizeBytes      int64      // as Engine.Size
+	InUseBytes     int64
+	DeadRows       int64 // of Postgres: that no vacuum has made room of yet
+	Servers        int   // that share the database, this one included
 }
+
+// Compaction is one whose history some server has deleted, or has begun to.
+type Compaction struct {
+	Revision Revision
+	Began    time.Time
+	Ended    time.Time // of what is done so far
+}
+
+// Took is how long deleting history took so far.
+func (c Compaction) Took() time.Duration { return c.Ended.Sub(c.Began) }
 
 // WriteTx is the one write transaction. It is used by one goroutine and ends with Commit or Rollback.
 type WriteTx interface {

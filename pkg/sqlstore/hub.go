@@ -25,6 +25,7 @@ type hub struct {
 	published Revision
 	compacted Revision // the newest compact revision that this process knows of
 	ring      ring
+	keys      keyCount
 	synced    watcherIndex
 	streams   map[*WatchStream]struct{} // that are open
 	// wanting are the streams that could not report progress yet and are to be woken by the next publication.
@@ -33,6 +34,7 @@ type hub struct {
 	// observed is the newest revision that a reader has seen. In a shared database it may be ahead of published.
 	observed atomic.Int64
 	kick     chan struct{}
+	count    chan struct{} // makes the count loop count the live keys
 }
 
 func newHub(s *Store, m Meta) *hub {
@@ -40,8 +42,10 @@ func newHub(s *Store, m Meta) *hub {
 	h := &hub{
 		store: s, published: published, compacted: m.CompactRevision, ring: ring{first: published + 1, maxBytes: s.opts.RingBytes},
 		synced: newWatcherIndex(), streams: map[*WatchStream]struct{}{}, wanting: map[*WatchStream]struct{}{}, kick: make(chan struct{}, 1),
+		count: make(chan struct{}, 1),
 	}
 	h.observed.Store(int64(published))
+	h.liveKeys() // so that they are known when somebody asks
 	return h
 }
 
@@ -152,6 +156,7 @@ func (h *hub) skip(compacted Revision) {
 	}
 	h.published = compacted - 1
 	h.ring.reset(compacted)
+	h.keys = keyCount{}
 }
 
 func (h *hub) reached() Revision {
@@ -172,6 +177,7 @@ func (h *hub) publish(events []*Event, reached Revision) {
 		}
 		h.published = e.KV.ModRevision
 		h.ring.add(e)
+		h.keys.add(e)
 		h.synced.match(e.KV.Key, func(w *Watcher) { h.give(w, e) })
 	}
 	h.published = max(h.published, reached)

@@ -1,17 +1,10 @@
 package sqlstore
 
-import "time"
-
-// Compaction is one that this process was asked for, and stored.
-type Compaction struct {
-	Time     time.Time
-	Revision Revision
-}
-
 // Status is what the store knows of itself without asking the database.
 type Status struct {
-	CompactRevision Revision   // the newest that this process knows of
-	LastCompaction  Compaction // zero: none since the process began
+	Revision        Revision // the newest that this process has seen
+	CompactRevision Revision // the newest that this process knows of
+	Keys            int64    // live, at the revision up to which events were published; -1: not counted yet
 	Watchers        int
 	// WatcherLag is by how many revisions the slowest watcher is behind what was published.
 	WatcherLag int64
@@ -22,10 +15,7 @@ func (s *Store) Status() Status {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	status := Status{CompactRevision: h.compacted}
-	if last := s.lastCompaction.Load(); last != nil {
-		status.LastCompaction = *last
-	}
+	status := Status{Revision: s.Revision(), CompactRevision: h.compacted, Keys: h.liveKeys()}
 	for stream := range h.streams {
 		for w := range stream.watchers {
 			status.Watchers++

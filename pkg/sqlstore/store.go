@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -59,15 +58,14 @@ type Store struct {
 	clusterID int64
 	outage    outage
 
-	queue          chan *request
-	committerDone  chan struct{}
-	hub            *hub
-	counts         *counts
-	lessor         *lessor
-	compactor      *compactor
-	lastCompaction atomic.Pointer[Compaction] // nil: none since the process began
-	alarms         *alarms
-	notifications  *notifications // nil if the database is not shared
+	queue         chan *request
+	committerDone chan struct{}
+	hub           *hub
+	counts        *counts
+	lessor        *lessor
+	compactor     *compactor
+	alarms        *alarms
+	notifications *notifications // nil if the database is not shared
 
 	ctx        context.Context // of all background work
 	cancel     context.CancelFunc
@@ -108,6 +106,7 @@ func Open(ctx context.Context, engine Engine, opts Options) (*Store, error) {
 	}
 	go s.commitLoop()
 	s.background.Go(func() { s.hub.refreshLoop(s.ctx) })
+	s.background.Go(func() { s.hub.countLoop(s.ctx) })
 	s.background.Go(func() { s.lessor.expireLoop(s.ctx) })
 	s.background.Go(func() { s.compactor.loop(s.ctx) })
 	s.background.Go(func() { s.alarms.loop(s.ctx) })
@@ -140,11 +139,15 @@ func (s *Store) Size(ctx context.Context) (total, inUse int64, err error) {
 	return s.engine.Size(ctx)
 }
 
-// Describe asks the database what it is and how far it has deleted history.
+// Describe asks the database what it is and how it does.
 func (s *Store) Describe(ctx context.Context) (Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
 	defer cancel()
-	return s.engine.Describe(ctx)
+	d, err := s.engine.Describe(ctx)
+	if err == nil {
+		s.hub.observe(d.Meta.CurrentRevision)
+	}
+	return d, err
 }
 
 // Revision is the newest revision that this process has seen; it never goes back.

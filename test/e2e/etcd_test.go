@@ -115,7 +115,8 @@ func TestEtcdAlone(t *testing.T) {
 				t.Errorf("members: %v, %v", members, err)
 			}
 			contains(t, httpGet(t, metrics+"/metrics"), `grpc_server_handled_total{grpc_code="OK",grpc_method="Put"`,
-				fmt.Sprintf("kubase_datastore_revision %d", put.Header.Revision))
+				fmt.Sprintf("kubase_datastore_revision %d", put.Header.Revision), "kubase_datastore_up 1", fmt.Sprintf(`kubase_datastore_info{backend="%s",`, name))
+			contains(t, httpGet(t, metrics+"/readyz?verbose"), fmt.Sprintf("[+]datastore ok: %s, revision %d, ", name, put.Header.Revision))
 			if got := httpGet(t, metrics+"/readyz"); got != "ok\n" {
 				t.Errorf("readyz says %q", got)
 			}

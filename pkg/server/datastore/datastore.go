@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
@@ -42,18 +43,15 @@ type Datastore struct {
 	log     *slog.Logger
 
 	location location // where the data is
+	asking   atomic.Pointer[question]
 }
 
 // Open opens the store, and starts serving it where Options.Listen says.
 func Open(ctx context.Context, o Options) (*Datastore, error) {
 	log := slog.Default()
-	store, err := openStore(ctx, o, log)
+	store, where, err := openStore(ctx, o, log)
 	if err != nil {
 		return nil, err
-	}
-	where, err := o.location()
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
 	}
 	d := &Datastore{store: store, location: where, memory: bufconn.Listen(memoryBuffer), metrics: apiServerMetrics(), log: log}
 	if o.Listen != "" {

@@ -155,11 +155,11 @@ func (o *EtcdOptions) validateURL(text string) error {
 func RunEtcd(ctx context.Context, o *EtcdOptions, ready func()) (err error) {
 	log := slog.Default()
 	o.Datastore.DataDir = "" // there is no default place: the DSN says it
-	store, err := openStore(ctx, o.Datastore, log)
+	store, where, err := openStore(ctx, o.Datastore, log)
 	if err != nil {
 		return err
 	}
-	d := &Datastore{store: store, metrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()), log: log}
+	d := &Datastore{store: store, location: where, metrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram()), log: log}
 	defer func() { err = errors.Join(err, d.Close()) }()
 
 	if err := d.openAuth(ctx, etcdshim.AuthOptions{
@@ -244,19 +244,25 @@ func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOption
 
 func (d *Datastore) metricsHandler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(d.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubase_datastore_revision", Help: "Newest revision that this server has seen.",
-		}, func() float64 { return float64(d.store.Revision()) }))
+	registry.MustRegister(d.metrics, d.Facts(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("/readyz", d.ready("ok\n", "not ready\n"))
-	mux.HandleFunc("/health", d.ready(`{"health":"true"}`, `{"health":"false"}`)) // as etcd answers it
+	mux.HandleFunc("/readyz", d.ready(d.readyz, "not ready\n"))
+	mux.HandleFunc("/health", d.ready(func(*http.Request) string { return `{"health":"true"}` }, `{"health":"false"}`)) // as etcd answers it
 	return mux
 }
 
-func (d *Datastore) ready(yes, no string) http.HandlerFunc {
+// readyz is what a server that is ready says of itself.
+func (d *Datastore) readyz(r *http.Request) string {
+	if !r.URL.Query().Has("verbose") {
+		return "ok\n"
+	}
+	s := d.Status()
+	return fmt.Sprintf("[+]datastore ok: %s\nreadyz check passed\n", &s) // in the form of the API server
+}
+
+func (d *Datastore) ready(yes func(*http.Request) string, no string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
@@ -266,7 +272,7 @@ func (d *Datastore) ready(yes, no string) http.HandlerFunc {
 			_, _ = w.Write([]byte(no))
 			return
 		}
-		_, _ = w.Write([]byte(yes))
+		_, _ = w.Write([]byte(yes(r)))
 	}
 }
 

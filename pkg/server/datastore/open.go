@@ -10,11 +10,11 @@ import (
 	"github.com/kubase/kubase/pkg/sqlstore/sqlite"
 )
 
-// openStore opens the store that the options name. This is the one place that knows the engines.
-func openStore(ctx context.Context, o Options, log *slog.Logger) (*sqlstore.Store, error) {
+// openStore opens the store that the options name, and says where that is. This is the one place that knows the engines.
+func openStore(ctx context.Context, o Options, log *slog.Logger) (*sqlstore.Store, location, error) {
 	l, err := o.location()
 	if err != nil {
-		return nil, err
+		return nil, l, err
 	}
 	var engine sqlstore.Engine
 	switch l.backend {
@@ -24,11 +24,11 @@ func openStore(ctx context.Context, o Options, log *slog.Logger) (*sqlstore.Stor
 		engine, err = postgres.Open(ctx, l.dsn, postgres.Options{ConnectTimeout: o.ConnectTimeout, Logger: log})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the datastore: %w", err)
+		return nil, l, fmt.Errorf("cannot open the datastore: %w", err)
 	}
 	store, err := sqlstore.Open(ctx, engine, sqlstore.Options{Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the datastore: %w", err)
+		return nil, l, fmt.Errorf("cannot read the datastore: %w", err)
 	}
-	return store, nil
+	return store, l, nil
 }

@@ -2,11 +2,13 @@ package datastore
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
@@ -15,44 +17,84 @@ import (
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
-// Status is what only this side of the etcd API knows of the datastore.
+// statusTimeout bounds how long the database may take to say how it is.
+const statusTimeout = 2 * time.Second
+
+// Status is how the datastore is: what its metrics, the API and readiness tell.
 type Status struct {
-	Backend         string
-	Endpoint        string // without user and password
-	SchemaVersion   int64
-	CompactRevision int64
-	LastCompaction  sqlstore.Compaction
-	Watchers        int
-	WatcherLag      int64 // revisions
-	WALBytes        int64 // of SQLite
-	FreeBytes       int64 // in the file system of SQLite's file; -1: not known
+	sqlstore.Status
+
+	Backend             string
+	Endpoint            string // without user and password
+	SchemaVersion       int64
+	WALBytes            int64 // of SQLite
+	FilesystemFreeBytes int64 // where SQLite's file is; -1: not known
+
+	Err      error                // why the database does not answer
+	Database sqlstore.Description // empty if it does not
 }
 
-// Describe asks the database what it is and how far it has deleted history.
-func (d *Datastore) Describe(ctx context.Context) (sqlstore.Description, error) {
-	return d.store.Describe(ctx)
-}
+// Compacting says whether the database has history below the compact revision that is to be deleted.
+func (s *Status) Compacting() bool { return s.Database.Reached < s.Database.Meta.CompactRevision }
 
-// Status tells how the datastore is. It asks no database.
-func (d *Datastore) Status() Status {
-	store := d.store.Status()
-	status := Status{
-		Backend: d.location.backend, Endpoint: d.location.endpoint(),
-		CompactRevision: int64(store.CompactRevision), LastCompaction: store.LastCompaction,
-		Watchers: store.Watchers, WatcherLag: store.WatcherLag, FreeBytes: -1,
+// FreePagesBytes is what a vacuum of SQLite's file would give back; 0 of Postgres, which does not say.
+func (s *Status) FreePagesBytes() int64 { return s.Database.SizeBytes - s.Database.InUseBytes }
+
+// String is the status in a line, without anything that says where the data is.
+func (s *Status) String() string {
+	line := fmt.Sprintf("%s, revision %d, compacted at %d", s.Backend, s.Revision, s.CompactRevision)
+	if s.Compacting() {
+		line += fmt.Sprintf(" and deleted up to %d", s.Database.Reached)
 	}
+	if s.Keys >= 0 {
+		line += fmt.Sprintf(", %d keys", s.Keys)
+	}
+	if s.Err == nil {
+		line += fmt.Sprintf(", %d bytes", s.Database.SizeBytes)
+	}
+	return line + fmt.Sprintf(", %d watchers, the slowest %d revisions behind", s.Watchers, s.WatcherLag)
+}
+
+// Status tells how the datastore is. It asks the database once, for at most statusTimeout, however many callers there are meanwhile.
+func (d *Datastore) Status() Status {
+	s := Status{Backend: d.location.backend, Endpoint: d.location.endpoint(), FilesystemFreeBytes: -1}
+	s.Database, s.Err = d.describe()
+	s.Status = d.store.Status() // after the answer, so that the revision is not behind it
 	// The store opened, so the database has the newest schema. The migrations are part of this program.
-	status.SchemaVersion, _ = migrations.Latest(migrations.Dialect(status.Backend))
-	if status.Backend == backendSQLite {
+	s.SchemaVersion, _ = migrations.Latest(migrations.Dialect(s.Backend))
+	if s.Backend == backendSQLite {
 		if info, err := os.Stat(d.location.path + "-wal"); err == nil {
-			status.WALBytes = info.Size()
+			s.WALBytes = info.Size()
 		}
 		var fs unix.Statfs_t
 		if err := unix.Statfs(filepath.Dir(d.location.path), &fs); err == nil {
-			status.FreeBytes = int64(fs.Bavail) * int64(fs.Bsize)
+			s.FilesystemFreeBytes = int64(fs.Bavail) * int64(fs.Bsize)
 		}
 	}
-	return status
+	return s
+}
+
+// question is put to the database by one caller; others wait for the answer with him.
+type question struct {
+	answered chan struct{} // closed when there is one
+	answer   sqlstore.Description
+	err      error
+}
+
+func (d *Datastore) describe() (sqlstore.Description, error) {
+	q := &question{answered: make(chan struct{})}
+	for !d.asking.CompareAndSwap(nil, q) {
+		if other := d.asking.Load(); other != nil {
+			<-other.answered
+			return other.answer, other.err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	q.answer, q.err = d.store.Describe(ctx)
+	d.asking.Store(nil)
+	close(q.answered)
+	return q.answer, q.err
 }
 
 // endpoint is where the data is, as far as everybody may know.

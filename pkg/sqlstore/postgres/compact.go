@@ -28,6 +28,10 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 		if err := tx.QueryRow(ctx, lockReached, e.timeoutSetting()).Scan(&reached, nil, nil); err != nil {
 			return err
 		}
+		if reached >= compact { // another server was faster
+			done = true
+			return nil
+		}
 		through := compact
 		switch err := tx.QueryRow(ctx, selectSliceEnd, reached, compact, limit).Scan(&through); {
 		case errors.Is(err, pgx.ErrNoRows): // the rest is less than a slice
@@ -39,7 +43,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 		// begins with the revision that the last one reached.
 		b.Queue(deleteReplaced, reached, through, compact)
 		b.Queue(deleteTombstones, reached, through, compact)
-		b.Queue(updateReached, max(reached, through))
+		b.Queue(updateReached, through, compact)
 		done = through >= compact
 		return tx.SendBatch(ctx, b).Close()
 	})

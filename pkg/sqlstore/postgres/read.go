@@ -203,19 +203,26 @@ func collectKeys(rows pgx.Rows, err error) ([][]byte, error) {
 // Size implements sqlstore.Engine. Postgres reuses the space of deleted rows but does not say cheaply how much there is, so all of
 // it counts as in use.
 func (e *Engine) Size(ctx context.Context) (total, inUse int64, err error) {
-	err = e.pool.QueryRow(ctx, selectSize).Scan(&total)
+	err = e.pool.QueryRow(ctx, selectSize).Scan(&total, nil)
 	return total, total, wrap(err)
 }
 
 // Describe implements sqlstore.Engine.
 func (e *Engine) Describe(ctx context.Context) (d sqlstore.Description, err error) {
-	var meta sqlstore.Meta
+	var last sqlstore.Compaction
 	err = e.read(ctx, func(b *pgx.Batch) {
-		queueMeta(b, &meta)
-		b.Queue(selectReached).QueryRow(func(row pgx.Row) error { return row.Scan(&d.Reached) })
+		queueMeta(b, &d.Meta)
+		b.Queue(selectCompaction).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&d.Reached, &last.Revision, &last.Began, &last.Ended)
+		})
 		b.Queue(selectEngineVersion).QueryRow(func(row pgx.Row) error { return row.Scan(&d.Version) })
+		b.Queue(selectSize).QueryRow(func(row pgx.Row) error { return row.Scan(&d.SizeBytes, &d.DeadRows) })
+		b.Queue(countServers, e.server).QueryRow(func(row pgx.Row) error { return row.Scan(&d.Servers) })
 	})
-	d.CompactRevision = meta.CompactRevision
+	if last.Revision > 0 {
+		d.LastCompaction = last
+	}
+	d.InUseBytes = d.SizeBytes
 	return d, err
 }
 

@@ -60,6 +60,17 @@ func TestTwoStoresWriteOneLog(t *testing.T) {
 			if now, err := stores[1].CurrentRevision(ctx); err != nil || now != last {
 				t.Errorf("I1: revision %d, want %d (%v)", now, last, err)
 			}
+			for i, s := range stores {
+				d, err := s.Describe(ctx)
+				if err != nil || d.Servers != len(stores) {
+					t.Errorf("store %d says that there are %d servers, want %d (%v)", i, d.Servers, len(stores), err)
+				}
+				for want := int64(last) - 1; s.Status().Keys != want; runtime.Gosched() { // it has heard of both stores' keys
+					if ctx.Err() != nil {
+						t.Fatalf("store %d has counted %d keys, want %d", i, s.Status().Keys, want)
+					}
+				}
+			}
 		})
 	}
 }

@@ -197,14 +197,22 @@ DELETE FROM revisions USING revisions n
 WHERE n.mod_revision >= $1 AND n.mod_revision <= $2 AND n.previous_revision > 0 AND n.previous_revision < $3
   AND revisions.mod_revision = n.previous_revision AND revisions.sub = n.previous_sub`
 	deleteTombstones = `DELETE FROM revisions WHERE mod_revision >= $1 AND mod_revision <= $2 AND mod_revision < $3 AND version = 0`
-	updateReached    = `UPDATE compaction SET reached = $1`
+	// Up to which revision history is deleted, and what the compaction at $2, which this slice began if it is a new one, has come to. A
+	// server that knows of an older one only helps with the newest.
+	updateReached = `
+UPDATE compaction SET reached = $1, revision = greatest(revision, $2), began_at = CASE WHEN revision < $2 THEN now() ELSE began_at END,
+    ended_at = clock_timestamp()`
+	selectCompaction = `SELECT reached, revision, began_at, ended_at FROM compaction`
+	// This server and those that have written within the last minute, as each API server does.
+	countServers = `SELECT 1 + count(*) FROM servers WHERE id <> $1 AND updated_at > now() - interval '1 minute'`
 
 	vacuum = `VACUUM meta, keys, revisions, leases, compaction, servers, alarms, auth`
 
 	selectMaxConnections = `SELECT setting::integer FROM pg_settings WHERE name = 'max_connections'`
 
+	// The size of our tables, and how many dead rows they have by the statistics that autovacuum goes by.
 	selectSize = `
-SELECT sum(pg_total_relation_size(c.oid))::bigint
+SELECT sum(pg_total_relation_size(c.oid))::bigint, sum(pg_stat_get_dead_tuples(c.oid))::bigint
 FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
   AND c.relname IN ('meta', 'keys', 'revisions', 'leases', 'compaction', 'servers', 'alarms', 'auth')`
 	selectSchemaVersion = `SELECT max(version_id) FROM schema_migrations WHERE is_applied`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"time"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -36,6 +37,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 		err = errors.Join(err, c.rollback())
 		e.writer <- c
 	}()
+	began := time.Now().UnixMicro()
 	reached, compact, err := c.compaction(ctx)
 	if err != nil {
 		return false, err
@@ -56,7 +58,7 @@ func (e *Engine) DeleteHistory(ctx context.Context, limit int) (done bool, err e
 	if _, err := c.exec(ctx, deleteTombstones, firstID(reached), firstID(min(through+1, compact))); err != nil {
 		return false, err
 	}
-	if _, err := c.exec(ctx, updateReached, int64(through)); err != nil {
+	if _, err := c.exec(ctx, updateReached, int64(through), int64(compact), began, time.Now().UnixMicro()); err != nil {
 		return false, err
 	}
 	if _, err := c.exec(ctx, commit); err != nil {

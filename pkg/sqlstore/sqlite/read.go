@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/kubase/kubase/pkg/sqlstore"
 )
@@ -250,23 +251,28 @@ func (c *conn) leaseKeys(ctx context.Context, id sqlstore.LeaseID) (keys [][]byt
 // Size implements sqlstore.Engine.
 func (e *Engine) Size(ctx context.Context) (total, inUse int64, err error) {
 	err = e.read(ctx, func(c *conn) error {
-		var size, pages, free int64
-		for _, n := range []struct {
-			pragma string
-			value  *int64
-		}{{pageSize, &size}, {pageCount, &pages}, {freePages, &free}} {
-			if *n.value, _, err = c.number(ctx, n.pragma); err != nil {
-				return err
-			}
-		}
-		total, inUse = pages*size, (pages-free)*size
-		return nil
+		total, inUse, err = c.size(ctx)
+		return err
 	})
 	return total, inUse, err
 }
 
-// Describe implements sqlstore.Engine.
+func (c *conn) size(ctx context.Context) (total, inUse int64, err error) {
+	var size, pages, free int64
+	for _, n := range []struct {
+		pragma string
+		value  *int64
+	}{{pageSize, &size}, {pageCount, &pages}, {freePages, &free}} {
+		if *n.value, _, err = c.number(ctx, n.pragma); err != nil {
+			return 0, 0, err
+		}
+	}
+	return pages * size, (pages - free) * size, nil
+}
+
+// Describe implements sqlstore.Engine. The file is ours alone, so there is one server.
 func (e *Engine) Describe(ctx context.Context) (d sqlstore.Description, err error) {
+	d.Servers = 1
 	err = e.read(ctx, func(c *conn) error {
 		if err := c.query(ctx, selectEngineVersion, func(row []driver.Value) error {
 			d.Version = row[0].(string)
@@ -274,7 +280,21 @@ func (e *Engine) Describe(ctx context.Context) (d sqlstore.Description, err erro
 		}); err != nil {
 			return err
 		}
-		d.Reached, d.CompactRevision, err = c.compaction(ctx)
+		if err := c.query(ctx, selectMeta, scanMeta(&d.Meta)); err != nil {
+			return err
+		}
+		if err := c.query(ctx, selectCompaction, func(row []driver.Value) error {
+			d.Reached = sqlstore.Revision(row[0].(int64))
+			if revision := row[1].(int64); revision > 0 {
+				d.LastCompaction = sqlstore.Compaction{
+					Revision: sqlstore.Revision(revision), Began: time.UnixMicro(row[2].(int64)), Ended: time.UnixMicro(row[3].(int64)),
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		d.SizeBytes, d.InUseBytes, err = c.size(ctx)
 		return err
 	})
 	return d, err

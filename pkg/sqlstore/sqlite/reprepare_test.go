@@ -23,7 +23,7 @@ func TestStatementsAreCompiledOnce(t *testing.T) {
 		insertRevision: {1, "key", "value", 1, 1, 0, 0}, upsertKey: {"key", 1, 1, 1, 0}, updateMeta: {1, 1, 1},
 		selectLease: {1}, upsertLease: {1, 1, 1}, deleteLease: {1}, selectLeaseKeys: {1},
 		selectEvents: {"key", "key", 1, 2, 1}, selectEventsFrom: {"key", 1, 2, 1},
-		selectSliceEnd: {1, 2, 1}, deleteReplaced: {1, 2, 2}, deleteTombstones: {1, 2}, updateReached: {1},
+		selectSliceEnd: {1, 2, 1}, deleteReplaced: {1, 2, 2}, deleteTombstones: {1, 2}, updateReached: {1, 1, 1, 1},
 		rangeVersions: {"key", "key", 1}, rangeVersionsFrom: {"key", 1}, rangeKeys: {"key", "key", 1}, rangeKeysFrom: {"key", 1},
 		rangeVersionsAt: {"key", "key", 1, 1}, rangeVersionsAtFrom: {"key", 1, 1}, rangeKeysAt: {"key", "key", 1, 1}, rangeKeysAtFrom: {"key", 1, 1},
 		countKeys: {"key", "key"}, countKeysFrom: {"key"}, countKeysAt: {"key", "key", 1}, countKeysAtFrom: {"key", 1},

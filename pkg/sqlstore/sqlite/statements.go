@@ -131,7 +131,11 @@ ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`
 DELETE FROM revisions WHERE id IN
 (SELECT previous_id FROM revisions WHERE id >= ?1 AND id < ?2 AND previous_id > 0 AND previous_id < ?3)`
 	deleteTombstones = `DELETE FROM revisions WHERE id >= ?1 AND id < ?2 AND version = 0`
-	updateReached    = `UPDATE compaction SET reached = ?1`
+	// Up to which revision history is deleted, and what the compaction at ?2, which this slice began at ?3 if it is a new one, has come to
+	// at ?4.
+	updateReached = `
+UPDATE compaction SET reached = ?1, revision = ?2, began_at = iif(revision = ?2, began_at, ?3), ended_at = ?4`
+	selectCompaction = `SELECT reached, revision, began_at, ended_at FROM compaction`
 
 	selectEngineVersion = `SELECT sqlite_version()`
 

@@ -46,20 +46,22 @@ var compactCases = []testCase{
 	{name: "IsRemembered", run: func(f *fixture) {
 		f.put("a", "1")
 		f.put("a", "2")
-		equal(f, "last compaction", f.Status().LastCompaction, sqlstore.Compaction{})
-		before := time.Now()
-		f.compact(2)
-		_, err := f.Compact(f.ctx, 2) // refused, so not remembered
-		f.fails(err, sqlstore.ErrCompacted)
-		last := f.Status().LastCompaction
-		equal(f, "revision", last.Revision, 2)
-		if last.Time.Before(before) || last.Time.After(time.Now()) {
-			f.Errorf("it says that it compacted at %s, not since %s", last.Time, before)
-		}
 		d, err := f.Describe(f.ctx)
 		f.must(err)
+		equal(f, "last compaction", d.LastCompaction, sqlstore.Compaction{})
+		before := time.Now().Truncate(time.Microsecond) // which is how exactly engines keep it
+		f.compact(2)
+		_, err = f.Compact(f.ctx, 2) // refused, so not remembered
+		f.fails(err, sqlstore.ErrCompacted)
+		d, err = f.Describe(f.ctx)
+		f.must(err)
+		last := d.LastCompaction
+		equal(f, "revision", last.Revision, 2)
+		if last.Began.Before(before) || last.Ended.Before(last.Began) || last.Ended.After(time.Now()) {
+			f.Errorf("it says that it compacted from %s to %s, not since %s", last.Began, last.Ended, before)
+		}
 		equal(f, "reached", d.Reached, 2)
-		equal(f, "compact revision", d.CompactRevision, 2)
+		equal(f, "compact revision", d.Meta.CompactRevision, 2)
 		if !regexp.MustCompile(`^[0-9]+\.[0-9]+`).MatchString(d.Version) {
 			f.Errorf("version %q", d.Version)
 		}
@@ -72,9 +74,19 @@ var compactCases = []testCase{
 		d, err = f.engine.Describe(f.ctx)
 		f.must(err)
 		equal(f, "reached, before the work", d.Reached, 2)
-		equal(f, "compact revision, before the work", d.CompactRevision, 3)
+		equal(f, "compact revision, before the work", d.Meta.CompactRevision, 3)
+		equal(f, "last compaction, before the work", d.LastCompaction, last)
 		f.reopen()
-		equal(f, "last compaction of the next process", f.Status().LastCompaction, sqlstore.Compaction{})
+		// The next process does the work, and knows of it.
+		f.eventually("the rest is deleted", func() bool {
+			d, err = f.Describe(f.ctx)
+			f.must(err)
+			return d.Reached == 3
+		})
+		equal(f, "last compaction of the next process", d.LastCompaction.Revision, 3)
+		if d.LastCompaction.Began.Before(last.Ended) {
+			f.Errorf("the second compaction began at %s, the first one ended at %s", d.LastCompaction.Began, last.Ended)
+		}
 	}},
 	{name: "Errors", run: func(f *fixture) {
 		for range 4 {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,17 @@ func (f *fixture) compact(revision sqlstore.Revision) {
 	f.Helper()
 	_, err := f.CompactPhysically(f.ctx, revision)
 	f.must(err)
+}
+
+// eventually waits until something holds.
+func (f *fixture) eventually(what string, holds func() bool) {
+	f.Helper()
+	for !holds() {
+		if f.ctx.Err() != nil {
+			f.Fatalf("it does not come true that %s", what)
+		}
+		runtime.Gosched()
+	}
 }
 
 func (f *fixture) grant(id sqlstore.LeaseID, ttl int64) {

@@ -93,6 +93,8 @@ func (f *fixture) reopen() {
 // finish verifies the database as the case leaves it.
 func (f *fixture) finish() {
 	f.Helper()
+	res := f.rangeOf(sqlstore.RangeRequest{KeyRange: everything, Fields: sqlstore.NoFields})
+	f.eventually("the events have kept count of the keys", func() bool { return f.Status().Keys == res.Count })
 	f.must(sqlstore.Verify(f.ctx, f.engine))
 	f.must(f.Close())
 }

@@ -52,10 +52,11 @@ type DatastoreStatus struct {
 	Revision int64 `json:"revision,omitempty"`
 	// CompactRevision is the revision below which history is gone.
 	CompactRevision int64 `json:"compactRevision,omitempty"`
-	// LastCompactionTime is when this API server's datastore last compacted, and LastCompactionRevision the revision below which.
-	// Neither is set while it has not since it began.
-	LastCompactionTime     *metav1.Time `json:"lastCompactionTime,omitempty"`
-	LastCompactionRevision int64        `json:"lastCompactionRevision,omitempty"`
+	// LastCompactionTime is when the last compaction of a SQL backend, whichever server it was, began to delete history,
+	// LastCompactionRevision the revision below which, and LastCompactionDuration how long it took; so far, if it still does.
+	LastCompactionTime     *metav1.Time     `json:"lastCompactionTime,omitempty"`
+	LastCompactionRevision int64            `json:"lastCompactionRevision,omitempty"`
+	LastCompactionDuration *metav1.Duration `json:"lastCompactionDuration,omitempty"`
 	// Keys is the number of live keys.
 	Keys int64 `json:"keys"`
 	// SizeBytes is the size of the database, and InUseBytes the part of it that holds data.
@@ -63,6 +64,10 @@ type DatastoreStatus struct {
 	InUseBytes int64 `json:"inUseBytes"`
 	// WALBytes is the size of SQLite's write-ahead log.
 	WALBytes int64 `json:"walBytes,omitempty"`
+	// FreePagesBytes is the part of SQLite's file that a vacuum would give back.
+	FreePagesBytes int64 `json:"freePagesBytes,omitempty"`
+	// DeadRows is the number of rows in Postgres' tables that are dead and that no vacuum has removed, by Postgres' own statistics.
+	DeadRows int64 `json:"deadRows,omitempty"`
 	// Watchers is the number of open watches of this API server's datastore, and WatcherLag by how many revisions the slowest of
 	// them is behind.
 	Watchers   int32 `json:"watchers,omitempty"`
@@ -85,6 +90,10 @@ func (d *Datastore) DeepCopyObject() runtime.Object {
 	out := *d
 	d.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	out.Status.LastCompactionTime = d.Status.LastCompactionTime.DeepCopy()
+	if d.Status.LastCompactionDuration != nil {
+		duration := *d.Status.LastCompactionDuration
+		out.Status.LastCompactionDuration = &duration
+	}
 	out.Status.Servers = append([]string(nil), d.Status.Servers...)
 	out.Status.Conditions = append([]metav1.Condition(nil), d.Status.Conditions...)
 	return &out

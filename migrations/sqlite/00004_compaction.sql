@@ -1,0 +1,6 @@
+-- +goose Up
+
+-- The last compaction: up to which revision, and from when to when history was deleted, in microseconds since 1970; 0: none yet.
+ALTER TABLE compaction ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE compaction ADD COLUMN began_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE compaction ADD COLUMN ended_at INTEGER NOT NULL DEFAULT 0;
