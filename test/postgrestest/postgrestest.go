@@ -120,3 +120,21 @@ func (s *Server) Exec(statement string, args ...any) (err error) {
 	}
 	return nil
 }
+
+// Sessions counts the sessions of an application, by whether they are encrypted.
+func (s *Server) Sessions(tb testing.TB, application string) (encrypted, plain int) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	err = conn.QueryRow(ctx, `
+SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl)
+FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE application_name = $1`, application).Scan(&encrypted, &plain)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		tb.Fatal(err)
+	}
+	return encrypted, plain
+}

@@ -23,7 +23,8 @@ type Server struct {
 	port    int
 	owner   *syscall.Credential // whom the server runs as; nil: as this process
 	durable bool                // writes reach the disk
-	process *process            // nil when stopped
+	tls     bool
+	process *process // nil when stopped
 }
 
 // Start starts a server of the test's own, which ends with the test. Fault tests stop, kill and restart it.
@@ -55,6 +56,25 @@ func WithDurableServer(run func(dsn string) error) (err error) {
 // DSN is a URL for a database of this server.
 func (s *Server) DSN(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.port, database)
+}
+
+// ServeTLS restarts the server as one that takes connections over TLS besides others, with a certificate and its key in PEM.
+func (s *Server) ServeTLS(tb testing.TB, certificate, key []byte) {
+	tb.Helper()
+	for name, content := range map[string][]byte{"server.crt": certificate, "server.key": key} {
+		path := filepath.Join(s.data(), name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		if s.owner != nil {
+			if err := os.Chown(path, int(s.owner.Uid), int(s.owner.Gid)); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	s.tls = true
+	s.Stop(tb)
+	s.Restart(tb)
 }
 
 // Port is where the server listens; it stays the same over restarts.
@@ -158,6 +178,9 @@ func (s *Server) run() error {
 	} else {
 		// Crashes of the machine are not tested, so nothing needs to reach the disk.
 		settings = append(settings, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB")
+	}
+	if s.tls {
+		settings = append(settings, "-c", "ssl=on")
 	}
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), settings...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // the message that says it is ready is looked for

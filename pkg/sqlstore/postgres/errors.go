@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,12 @@ func wrap(err error) error {
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code[:2] == classAuthorization || pg.Code[:2] == classUnknownName)
+}
+
+// untrusted says whether the server is there but its certificate is not as the DSN wants it.
+func untrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
 }
 
 // connectionLost says whether err comes from the connection and not from the server.

@@ -146,6 +146,8 @@ func (e *Engine) waitForServer(ctx context.Context, config *pgx.ConnConfig, time
 				e.log.Info("Postgres answers", "address", address)
 			}
 			return maxConnections, nil
+		case untrusted(err):
+			return 0, fmt.Errorf("cannot trust Postgres at %s: %w", address, oneLine(reason(err)))
 		case refused(err):
 			return 0, fmt.Errorf("access refused by Postgres at %s: %w", address, oneLine(reason(err)))
 		case !waiting && ctx.Err() == nil:
