@@ -191,7 +191,7 @@ func TestLargeRevisions(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "kubase.db")
 			open := func(t *testing.T) sqlstore.Engine { return openEngine(t, path) }
 			closeEngine(t, open(t))
-			raw(t, path, fmt.Sprintf(`UPDATE meta SET current_revision = %d, compact_revision = %[1]d`, revision),
+			raw(t, path, fmt.Sprintf(`UPDATE meta SET revision_floor = %d, compact_revision = %[1]d`, revision),
 				fmt.Sprintf(`UPDATE compaction SET reached = %d`, revision))
 			return open
 		})

@@ -10,14 +10,18 @@ import "github.com/kubase/kubase/pkg/sqlstore"
 // Where SQLite would have the value of a parameter to choose a plan by, after an = and in a LIMIT, the parameter is written +?N:
 // otherwise SQLite compiles the statement anew each time that it is run.
 const (
-	selectMeta = `SELECT cluster_id, current_revision, compact_revision, auth_generation FROM meta`
+	selectMeta = `SELECT cluster_id, ` + currentRevision + `, compact_revision, auth_generation FROM meta`
+
+	// That of the newest change in history, unless compaction has deleted it, a deletion: compaction leaves its revision in meta. So a write
+	// does not touch the page of meta, a quarter of what it would write.
+	currentRevision = `max(revision_floor, coalesce((SELECT max(id) FROM revisions), 0) >> 20)`
 
 	selectKey     = `SELECT id FROM keys WHERE key = +?1`
 	selectVersion = `SELECT key, id, create_revision, version, lease, value FROM revisions WHERE id = +?1`
 
 	// The newest state of one key and where the store stands, one statement and so one snapshot.
 	selectPoint = `
-SELECT m.cluster_id, m.current_revision, m.compact_revision, m.auth_generation, k.id
+SELECT cluster_id, ` + currentRevision + `, compact_revision, auth_generation, k.id
 FROM meta m LEFT JOIN keys k ON k.key = +?1`
 
 	rangeVersions     = `SELECT id FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT +?3`
@@ -104,7 +108,7 @@ INSERT INTO keys (key, id, create_revision, version, lease) VALUES (?1, ?2, ?3, 
 ON CONFLICT (key) DO UPDATE
 SET id = excluded.id, create_revision = excluded.create_revision, version = excluded.version, lease = excluded.lease`
 	deleteKey  = `DELETE FROM keys WHERE key = +?1`
-	updateMeta = `UPDATE meta SET current_revision = ?1, compact_revision = ?2, auth_generation = ?3`
+	updateMeta = `UPDATE meta SET revision_floor = ?1, compact_revision = ?2, auth_generation = ?3`
 
 	selectLease  = `SELECT id, ttl, keepalives FROM leases WHERE id = +?1`
 	selectLeases = `SELECT id, ttl, keepalives FROM leases ORDER BY id`

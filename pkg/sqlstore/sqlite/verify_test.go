@@ -59,8 +59,8 @@ func TestVerifyFinds(t *testing.T) {
 	)
 	for name, c := range map[string]struct{ statement, says string }{
 		"cluster id":             {"UPDATE meta SET cluster_id = 0", "the cluster id is 0"},
-		"current below":          {"UPDATE meta SET current_revision = 8", "I2: history 9/0"},
-		"current above":          {"UPDATE meta SET current_revision = 10", "I2: no changes between revision 9 and the current one, 10"},
+		"newest missing":         {"DELETE FROM revisions WHERE " + at + "9", "I2: no changes between revision 8 and the current one, 9"},
+		"current above":          {"UPDATE meta SET revision_floor = 10", "I2: no changes between revision 9 and the current one, 10"},
 		"compact above":          {"UPDATE meta SET compact_revision = 10", "compact revision 10"},
 		"cursor above":           {"UPDATE compaction SET reached = 7", "I5: history is deleted up to revision 7"},
 		"cursor far above":       {"UPDATE compaction SET reached = 7; UPDATE meta SET compact_revision = 7", "I5: history 7/0, key \"a\": the version it replaced is still there"},

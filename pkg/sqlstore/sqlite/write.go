@@ -138,8 +138,10 @@ func (t *writeTx) Commit(ctx context.Context, changes []sqlstore.Change, meta sq
 	if err := t.Write(ctx, changes); err != nil {
 		return err
 	}
-	if _, err := t.c.exec(uninterrupted, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision), meta.AuthGeneration); err != nil {
-		return err
+	if meta.CompactRevision != t.meta.CompactRevision || meta.AuthGeneration != t.meta.AuthGeneration {
+		if _, err := t.c.exec(uninterrupted, updateMeta, int64(meta.CurrentRevision), int64(meta.CompactRevision), meta.AuthGeneration); err != nil {
+			return err
+		}
 	}
 	// If the commit were interrupted its outcome would be unknown.
 	if _, err := t.c.exec(uninterrupted, commit); err != nil {
