@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"time"
+
+	"github.com/kubase/kubase/pkg/sqlstore"
 )
 
 // Defragment implements sqlstore.Engine. Free pages, those that DeleteHistory keeps too, go back to the file system, 1 MiB at a time;
@@ -38,6 +40,8 @@ func (e *Engine) checkpoint(ctx context.Context) error {
 	case c := <-e.writer:
 		defer func() { e.writer <- c }()
 		return c.query(ctx, checkpoint, func([]driver.Value) error { return nil })
+	case <-e.closed:
+		return sqlstore.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}

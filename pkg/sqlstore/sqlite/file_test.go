@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kubase/kubase/migrations"
@@ -149,6 +150,38 @@ func TestLinksAreNoWayAroundTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, path, path, "hard links")
+}
+
+func TestDirectoryIsRefused(t *testing.T) {
+	path := t.TempDir()
+	refused(t, path, path, "is a directory")
+}
+
+// Close waits for those who read: a connection that is closed under a statement is memory that is gone.
+func TestCloseWhileItIsRead(t *testing.T) {
+	engine := openEngine(t, filled(t))
+	var readers sync.WaitGroup
+	begun := make(chan struct{}, 8)
+	for range cap(begun) {
+		readers.Go(func() {
+			err := engine.Check(t.Context())
+			begun <- struct{}{}
+			for err == nil {
+				err = engine.Check(t.Context())
+			}
+			if !errors.Is(err, sqlstore.ErrClosed) {
+				t.Errorf("a read ends with %v", err)
+			}
+		})
+	}
+	for range cap(begun) {
+		<-begun
+	}
+	closeEngine(t, engine)
+	readers.Wait()
+	if err := engine.PutAlarm(t.Context(), sqlstore.Alarm{Member: 1, Kind: sqlstore.AlarmNoSpace}); !errors.Is(err, sqlstore.ErrClosed) {
+		t.Errorf("a write after the end: %v", err)
+	}
 }
 
 func TestNewerSchemaIsRefused(t *testing.T) {

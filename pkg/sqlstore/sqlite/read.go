@@ -324,6 +324,8 @@ func (e *Engine) withReader(ctx context.Context, fn func(*conn) error) error {
 	case c := <-e.readers:
 		defer func() { e.readers <- c }()
 		return fn(c)
+	case <-e.closed:
+		return sqlstore.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}

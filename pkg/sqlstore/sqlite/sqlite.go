@@ -34,9 +34,10 @@ type Options struct {
 type Engine struct {
 	log      *slog.Logger
 	lock     *os.File
-	writer   chan *conn // holds the one writer when it is free
-	readers  chan *conn // holds the readers that are free
-	all      []*conn
+	writer   chan *conn    // holds the one writer when it is free
+	readers  chan *conn    // holds the readers that are free
+	opened   int           // connections: the writer and readers
+	closed   chan struct{} // closed by Close: no connection is given out any more
 	versions *versions
 }
 
@@ -77,6 +78,9 @@ func realPath(path string) (string, error) {
 	if err := unix.Stat(real, &st); err != nil {
 		return "", fmt.Errorf("opening the database: %w", err)
 	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return "", fmt.Errorf("opening the database: %s is a directory", real)
+	}
 	if st.Nlink > 1 {
 		return "", fmt.Errorf("database %s has %d names (hard links), through which several processes could open it: remove the others", real, st.Nlink)
 	}
@@ -104,7 +108,10 @@ func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{log: o.Logger, lock: lock, versions: newVersions(o.CacheBytes)}
+	e := &Engine{
+		log: o.Logger, lock: lock, versions: newVersions(o.CacheBytes), closed: make(chan struct{}),
+		writer: make(chan *conn, 1), readers: make(chan *conn, max(4, 2*runtime.GOMAXPROCS(0))),
+	}
 	if err := e.open(ctx, path); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -132,24 +139,21 @@ func (e *Engine) open(ctx context.Context, path string) error {
 		return fmt.Errorf("opening the database: %w", err)
 	}
 	w.versions, w.writes = e.versions, true
-	e.all = append(e.all, w)
+	e.writer <- w
+	e.opened++
 	if unclean || info.Size() <= alwaysChecked {
 		if err := w.quickCheck(ctx); err != nil {
 			return fmt.Errorf("database %s: %w", path, err)
 		}
 	}
-	e.writer = make(chan *conn, 1)
-	e.writer <- w
-	readers := max(4, 2*runtime.GOMAXPROCS(0))
-	e.readers = make(chan *conn, readers)
-	for range readers {
+	for range cap(e.readers) {
 		r, err := open(dsn, readerPragmas)
 		if err != nil {
 			return fmt.Errorf("opening the database: %w", err)
 		}
 		r.versions = e.versions
-		e.all = append(e.all, r)
 		e.readers <- r
+		e.opened++
 	}
 	return nil
 }
@@ -187,11 +191,16 @@ func (e *Engine) Listen(ctx context.Context, _ func(bool)) error {
 	return ctx.Err()
 }
 
-// Close implements sqlstore.Engine. The last connection to close checkpoints the WAL and removes it.
+// Close implements sqlstore.Engine. It waits for those who still use a connection. The last one to close, the writer, checkpoints the WAL
+// and removes it.
 func (e *Engine) Close() error {
+	close(e.closed)
 	var errs []error
-	for i := len(e.all) - 1; i >= 0; i-- {
-		errs = append(errs, e.all[i].close())
+	for range e.opened - 1 {
+		errs = append(errs, (<-e.readers).close())
+	}
+	if e.opened > 0 {
+		errs = append(errs, (<-e.writer).close())
 	}
 	return errors.Join(append(errs, e.lock.Close())...)
 }

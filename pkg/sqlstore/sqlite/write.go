@@ -39,6 +39,8 @@ func (e *Engine) acquireWriter(ctx context.Context) (*conn, error) {
 	var c *conn
 	select {
 	case c = <-e.writer:
+	case <-e.closed:
+		return nil, sqlstore.ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
