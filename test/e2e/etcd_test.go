@@ -120,7 +120,7 @@ func TestEtcdAlone(t *testing.T) {
 			if got := httpGet(t, metrics+"/readyz"); got != "ok\n" {
 				t.Errorf("readyz says %q", got)
 			}
-			if got := httpGet(t, metrics+"/health"); got != `{"health":"true"}` {
+			if got := httpGet(t, metrics+"/health"); got != `{"health":"true","reason":""}`+"\n" {
 				t.Errorf("health says %q", got)
 			}
 			e.stop(t)

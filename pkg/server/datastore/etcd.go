@@ -12,9 +12,6 @@ import (
 	"time"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"golang.org/x/crypto/bcrypt"
@@ -108,6 +105,11 @@ func (o *EtcdOptions) Validate() []error {
 			}
 		}
 	}
+	for _, text := range o.AdvertiseClientURLs {
+		if _, err := parseURL(text); err != nil {
+			errs = append(errs, fmt.Errorf("--advertise-client-urls: %w", err))
+		}
+	}
 	if o.ClientCertAuth && o.TrustedCAFile == "" {
 		errs = append(errs, errors.New("--client-cert-auth needs --trusted-ca-file"))
 	}
@@ -136,19 +138,22 @@ func (o *EtcdOptions) Validate() []error {
 const minProgressInterval = 100 * time.Millisecond
 
 func (o *EtcdOptions) validateURL(text string) error {
+	u, err := parseURL(text)
+	if err == nil && u.Scheme == "https" && (o.CertFile == "" || o.KeyFile == "") {
+		err = fmt.Errorf("%s needs --cert-file and --key-file", text)
+	}
+	return err
+}
+
+func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
-	case err == nil && u.Scheme == "unix" && u.Path != "":
-		return nil
-	case err == nil && u.Scheme == "http" && u.Port() != "":
-		return nil
-	case err == nil && u.Scheme == "https" && u.Port() != "":
-		if o.CertFile == "" || o.KeyFile == "" {
-			return fmt.Errorf("%s needs --cert-file and --key-file", text)
-		}
-		return nil
+	case err == nil && u.Scheme == "unix" && u.Host == "" && u.Path != "":
+		return u, nil
+	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Port() != "" && u.Path == "":
+		return u, nil
 	}
-	return fmt.Errorf("%q is none of http://host:port, https://host:port and unix:///path", text)
+	return nil, fmt.Errorf("%q is none of http://host:port, https://host:port and unix:///path", text)
 }
 
 // RunEtcd serves the etcd v3 API alone until ctx ends. It calls ready once, when clients can connect.
@@ -204,6 +209,9 @@ func (d *Datastore) serveURL(ctx context.Context, text string, o *EtcdOptions, o
 			return err
 		}
 	}
+	if u.Scheme == "http" && o.ClientCertAuth {
+		d.log.Warn("no certificate is asked for on an http URL, whatever --client-cert-auth says", "url", text)
+	}
 	listener, err := listenOn(ctx, u)
 	if err != nil {
 		return err
@@ -241,39 +249,3 @@ func (d *Datastore) serveMetrics(ctx context.Context, text string, o *EtcdOption
 	}()
 	return func() { _ = server.Close() }, nil
 }
-
-func (d *Datastore) metricsHandler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(d.metrics, d.Facts(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("/readyz", d.ready(d.readyz, "not ready\n"))
-	mux.HandleFunc("/health", d.ready(func(*http.Request) string { return `{"health":"true"}` }, `{"health":"false"}`)) // as etcd answers it
-	return mux
-}
-
-// readyz is what a server that is ready says of itself.
-func (d *Datastore) readyz(r *http.Request) string {
-	if !r.URL.Query().Has("verbose") {
-		return "ok\n"
-	}
-	s := d.Status()
-	return fmt.Sprintf("[+]datastore ok: %s\nreadyz check passed\n", &s) // in the form of the API server
-}
-
-func (d *Datastore) ready(yes func(*http.Request) string, no string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
-		defer cancel()
-		if err := d.Check(ctx); err != nil {
-			d.log.Warn("the datastore is not ready", "error", err)
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(no))
-			return
-		}
-		_, _ = w.Write([]byte(yes(r)))
-	}
-}
-
-const checkTimeout = 2 * time.Second
