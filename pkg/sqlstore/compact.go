@@ -98,7 +98,7 @@ func (c *compactor) loop(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			c.store.log.Warn("compaction was interrupted, will go on", "error", err)
+			c.store.outage.retrying(err, "compaction was interrupted")
 			slice = max(slice/2, 1)
 			pause = c.store.opts.RetryInterval
 		case took < sliceTime/2:
@@ -142,7 +142,9 @@ func (c *compactor) takeOver() <-chan time.Time {
 func (c *compactor) deleteSlice(ctx context.Context, slice int) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.store.opts.WriteTimeout)
 	defer cancel()
-	return c.store.engine.DeleteHistory(ctx, slice)
+	done, err := c.store.engine.DeleteHistory(ctx, slice)
+	c.store.outage.saw(err)
+	return done, err
 }
 
 // Defragment gives free space back: how much, and to whom, is the engine's.

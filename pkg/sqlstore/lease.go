@@ -172,6 +172,7 @@ func (l *lessor) load(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	stored, err := l.store.engine.Leases(ctx)
+	l.store.outage.saw(err)
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func (l *lessor) expireLoop(ctx context.Context) {
 		due, next := l.due(time.Now())
 		for _, lease := range due {
 			if err := l.expire(ctx, lease); err != nil {
-				l.store.log.Warn("could not expire a lease, will try again", "lease", lease.ID, "error", err)
+				l.store.outage.retrying(err, "could not expire a lease", "lease", lease.ID)
 				next = time.Now().Add(l.store.opts.RetryInterval)
 			}
 		}
@@ -231,7 +232,7 @@ func (l *lessor) expireLoop(ctx context.Context) {
 		}
 		if l.store.engine.Shared() {
 			if err := l.load(ctx); err != nil && ctx.Err() == nil {
-				l.store.log.Warn("could not read the leases, will try again", "error", err)
+				l.store.outage.retrying(err, "could not read the leases")
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// outage logs that the database is away, and that it is back: one line each, however many requests fail in between.
+// outage logs that the database is away, and that it is back: one line each, however much fails in between.
 type outage struct {
 	log  *slog.Logger
 	away atomic.Bool // lets the usual case cost nothing
@@ -17,9 +17,9 @@ type outage struct {
 	since time.Time
 }
 
-// saw takes the outcome of a request. Errors that say nothing about the database change nothing.
+// saw takes the outcome of a request or of work in the background. Errors that say nothing about the database change nothing.
 func (o *outage) saw(err error) {
-	away := errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown)
+	away := unanswered(err)
 	if away == o.away.Load() || err != nil && !away {
 		return
 	}
@@ -34,4 +34,15 @@ func (o *outage) saw(err error) {
 		return
 	}
 	o.log.Error("the database answers again", "away", time.Since(o.since).Round(time.Millisecond).String())
+}
+
+// retrying logs what work in the background could not do. That the database is away is not worth a line each time: saw said it.
+func (o *outage) retrying(err error, what string, args ...any) {
+	if !unanswered(err) {
+		o.log.Warn(what+", will try again", append(args, "error", err)...)
+	}
+}
+
+func unanswered(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown)
 }

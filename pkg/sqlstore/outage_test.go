@@ -9,6 +9,18 @@ import (
 	"testing"
 )
 
+func TestRetryingIsLoggedUnlessTheDatabaseIsAway(t *testing.T) {
+	var log bytes.Buffer
+	o := &outage{log: slog.New(slog.NewTextHandler(&log, nil))}
+	o.retrying(fmt.Errorf("%w: connection refused", ErrUnavailable), "could not work")
+	o.retrying(ErrOutcomeUnknown, "could not work")
+	o.retrying(ErrNoSpace, "could not work", "lease", 7)
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 1 || !strings.Contains(lines[0], `msg="could not work, will try again" lease=7 error=`) {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
 func TestOutageIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	o := &outage{log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +125,49 @@ func TestServerRestart(t *testing.T) {
 			t.Errorf("events %v, want %s", keys, want)
 		}
 		next += 2
+	}
+}
+
+// logLines receives what is logged, a line at a time.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// TestOutageOfIdleServerIsLoggedOnce takes Postgres away from a server that has nothing to do but to end a lease, which it tries
+// again and again.
+func TestOutageOfIdleServerIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	ctx, server := testContext(t), postgrestest.Start(t)
+	lines := make(logLines, 1000)
+	options := quick
+	options.MinLeaseTTL = 1
+	options.Logger = slog.New(slog.NewTextHandler(lines, nil))
+	store := openStore(t, server.DSN("postgres"), options)
+	if _, err := store.LeaseGrant(ctx, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill(t)
+	var got []string
+	until := func(text string) {
+		t.Helper()
+		for len(got) == 0 || !strings.Contains(got[len(got)-1], text) {
+			select {
+			case line := <-lines:
+				got = append(got, line)
+			case <-ctx.Done():
+				t.Fatalf("nothing logged of %q, but:\n%s", text, strings.Join(got, ""))
+			}
+		}
+	}
+	until("the database does not answer")
+	server.Restart(t)
+	until("the database answers again")
+	got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "notifications") }) // these have a connection of their own
+	if len(got) != 2 {
+		t.Errorf("logged, beside notifications:\n%swant two lines", strings.Join(got, ""))
 	}
 }
 

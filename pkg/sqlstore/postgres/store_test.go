@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -25,7 +24,9 @@ func testContext(t *testing.T) context.Context {
 // openStore opens a store that is verified and closed when the test ends.
 func openStore(t *testing.T, dsn string, options sqlstore.Options) *sqlstore.Store {
 	t.Helper()
-	options.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
 	engine, err := postgres.Open(t.Context(), dsn, postgres.Options{Logger: options.Logger})
 	if err != nil {
 		t.Fatal(err)
