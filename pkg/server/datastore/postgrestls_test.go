@@ -1,39 +1,26 @@
 package datastore
 
 import (
-	"crypto/x509"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/kubase/kubase/pkg/server/pki"
 	"github.com/kubase/kubase/pkg/sqlstore"
 	"github.com/kubase/kubase/test/postgrestest"
 )
 
 // TestPostgresOverTLS opens the datastore on a Postgres that it can trust, and not on one with another CA or another name.
 func TestPostgresOverTLS(t *testing.T) {
-	dir, err := pki.Open(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := dir.CA("ca", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving, err := dir.Certificate(ca, "server", pki.Request{CommonName: "postgres", DNSNames: []string{"localhost"}, Usage: x509.ExtKeyUsageServerAuth})
-	if err != nil {
-		t.Fatal(err)
-	}
+	trusted := newAuthority(t, "localhost")
 	server := postgrestest.Start(t)
-	server.ServeTLS(t, content(t, serving.CertFile), content(t, serving.KeyFile))
+	server.ServeTLS(t, content(t, trusted.serving.CertFile), content(t, trusted.serving.KeyFile))
 	dsn := func(host, ca string) string {
 		return fmt.Sprintf("postgres://postgres@%s:%d/postgres?sslmode=verify-full&sslrootcert=%s", host, server.Port(), ca)
 	}
 
-	d := openDatastore(t, Options{DSN: dsn("localhost", ca.CertFile)})
+	d := openDatastore(t, Options{DSN: dsn("localhost", trusted.ca)})
 	if _, err := d.store.Txn(t.Context(), &sqlstore.TxnRequest{Success: []sqlstore.Op{{Put: &sqlstore.PutRequest{Key: []byte("a")}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +29,8 @@ func TestPostgresOverTLS(t *testing.T) {
 	}
 
 	for what, c := range map[string]struct{ host, ca, reason string }{
-		"another CA":   {"localhost", newAuthority(t).ca, "certificate signed by unknown authority"},
-		"another name": {"127.0.0.1", ca.CertFile, "cannot validate certificate for 127.0.0.1"},
+		"another CA":   {"localhost", newAuthority(t, "localhost").ca, "certificate signed by unknown authority"},
+		"another name": {"127.0.0.1", trusted.ca, "cannot validate certificate for 127.0.0.1"},
 	} {
 		began := time.Now()
 		_, err := Open(t.Context(), Options{DSN: dsn(c.host, c.ca), ConnectTimeout: time.Minute})

@@ -15,7 +15,7 @@ import (
 	"github.com/kubase/kubase/pkg/server/pki"
 )
 
-// authority is a CA with a certificate for a server and one for a client.
+// authority is a CA with a certificate for a server of a name and one for a client.
 type authority struct {
 	roots   *x509.CertPool
 	ca      string
@@ -23,7 +23,7 @@ type authority struct {
 	client  tls.Certificate
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t *testing.T, server string) authority {
 	t.Helper()
 	dir, err := pki.Open(t.TempDir(), nil)
 	if err != nil {
@@ -33,7 +33,7 @@ func newAuthority(t *testing.T) authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, err := dir.Certificate(ca, "server", pki.Request{CommonName: "etcd", DNSNames: []string{"etcd"}, Usage: x509.ExtKeyUsageServerAuth})
+	serving, err := dir.Certificate(ca, "server", pki.Request{CommonName: server, DNSNames: []string{server}, Usage: x509.ExtKeyUsageServerAuth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		CertFile: filepath.Join(dir, "server.crt"), KeyFile: filepath.Join(dir, "server.key"), TrustedCAFile: filepath.Join(dir, "ca.crt"),
 		ClientCertAuth: true,
 	}
-	before, after := newAuthority(t), newAuthority(t)
+	before, after := newAuthority(t, "etcd"), newAuthority(t, "etcd")
 	before.install(t, info)
 	config, err := serverTLS(info)
 	if err != nil {
