@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kubase/kubase/pkg/sqlstore"
 	"github.com/kubase/kubase/pkg/sqlstore/postgres"
 	"github.com/kubase/kubase/test/postgrestest"
@@ -169,6 +171,41 @@ func TestAlarmsAreShared(t *testing.T) {
 		t.Error(err)
 	}
 	wait(false)
+}
+
+// TestAlarmNeedsNoSpace stores an alarm and looks at how large its table is: on a full disk a table cannot grow.
+func TestAlarmNeedsNoSpace(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := testContext(t), postgrestest.Schema(t)
+	store := openStore(t, dsn, quick)
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	size := func() (bytes int64) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, `VACUUM alarms`); err != nil { // gives back pages without rows
+			t.Fatal(err)
+		}
+		if err := conn.QueryRow(ctx, `SELECT pg_relation_size('alarms') + pg_relation_size('alarms_pkey')`).Scan(&bytes); err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	none := sqlstore.Alarm{}
+	if found, err := store.ClearAlarm(ctx, none); err != nil || found {
+		t.Errorf("clearing the alarm that is none answers %v, %v", found, err)
+	}
+	before := size()
+	alarm := sqlstore.Alarm{Member: 7, Kind: sqlstore.AlarmNoSpace}
+	store.RaiseAlarm(ctx, alarm)
+	if alarms, err := store.Alarms(ctx); err != nil || !slices.Equal(alarms, []sqlstore.Alarm{alarm}) {
+		t.Errorf("alarms: %v, %v", alarms, err)
+	}
+	if after := size(); after != before {
+		t.Errorf("the table and its index have %d bytes with an alarm, %d without", after, before)
+	}
 }
 
 // hanging is an engine whose connections for history hang, as on a network that has lost them without a word.

@@ -172,9 +172,9 @@ ON CONFLICT (id) DO UPDATE SET ttl = excluded.ttl, keepalives = excluded.keepali
 	deleteLease     = `DELETE FROM leases WHERE id = $1`
 	selectLeaseKeys = `SELECT key FROM keys WHERE lease = $1 AND lease <> 0 ORDER BY key`
 
-	selectAlarms = `SELECT member, kind FROM alarms ORDER BY member, kind`
+	selectAlarms = `SELECT member, kind FROM alarms WHERE kind <> 0 ORDER BY member, kind`
 	insertAlarm  = `INSERT INTO alarms (member, kind) VALUES ($1, $2) ON CONFLICT DO NOTHING`
-	deleteAlarm  = `DELETE FROM alarms WHERE member = $1 AND kind = $2`
+	deleteAlarm  = `DELETE FROM alarms WHERE member = $1 AND kind = $2 AND kind <> 0`
 
 	selectAuth = `SELECT bucket, key, value FROM auth ORDER BY bucket COLLATE "C", key`
 	upsertAuth = `
